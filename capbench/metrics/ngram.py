@@ -50,14 +50,14 @@ class NgramMetric(TokenMetric):
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, k) for each draw; the corpus is counted once."""
-        return self._swept(sweep, progress)
-
-    def _swept(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
         corpus = self.corpus(sweep.items)
-        for orders in sweep.orders:
+
+        def of_draw(orders: Sequence[Sequence[int]]) -> FloatArray:
             statistics = self.counted(corpus, sweep.counts, corpus.rank(orders))
             progress(len(sweep.items))
-            yield statistics.reshape(len(sweep.counts), len(sweep.items), -1)
+            return statistics.reshape(len(sweep.counts), len(sweep.items), -1)
+
+        return map(of_draw, sweep.orders)
 
     def corpus(self, items: Sequence[Item]) -> Corpus:
         """Tokenised items; the last one is kept. Raises the errors of :meth:`tokenize`."""

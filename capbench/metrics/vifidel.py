@@ -162,7 +162,7 @@ class Vifidel(Metric):
         return facts
 
     def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        images = [self._label_bag(image) for image in {item.image for item in items}]
+        images = [_bag(" ".join(self.used_labels(image))) for image in {item.image for item in items}]
         captions = [_bag(text) for text in {item.candidate for item in items}]
         lines = []
         for bags, what in ((images, "images have no label"), (captions, "captions have no word")):
@@ -179,7 +179,7 @@ class Vifidel(Metric):
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 3): number of references, distance, distance with references (0 without any)."""
-        labels = {image: self._label_bag(image) for image in {item.image for item in items}}
+        labels = {image: _bag(" ".join(self.used_labels(image))) for image in {item.image for item in items}}
         texts = {text for item in items for text in (item.candidate, *item.references)}
         captions = {text: _bag(text) for text in texts}
         words = sorted({word for bag in (*labels.values(), *captions.values()) for word in bag})
@@ -213,9 +213,6 @@ class Vifidel(Metric):
         # Adding 0 turns -0 into 0.
         distance, with_references = 0.0 - statistics[:, 1], 0.0 - statistics[:, 2]
         return {"vifidel": distance, "vifidel-ref": np.where(statistics[:, 0] > 0, with_references, np.nan)}
-
-    def _label_bag(self, image: str) -> Bag:
-        return _bag(" ".join(self.used_labels(image)))
 
 
 def _bag(text: str) -> Bag:

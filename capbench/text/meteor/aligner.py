@@ -264,7 +264,7 @@ def align(matches: Matches, candidate: Text, reference: Text) -> list[int]:
     counts[0], counts[1] = candidate.length, reference.length
     counts[2], counts[3] = candidate.function.bit_count(), reference.function.bit_count()
     next_start, next_place = -1, -1
-    for _, _, _, _, start, length, place, width, stage, _, _ in _resolve(matches, candidate, reference):
+    for _, _, _, _, start, length, place, width, stage, _, _ in _resolve(matches):
         at = 4 + 4 * stage
         functions = ((candidate.function >> place) & ((1 << width) - 1)).bit_count()
         counts[at] += width - functions
@@ -279,9 +279,9 @@ def align(matches: Matches, candidate: Text, reference: Text) -> list[int]:
     return counts
 
 
-def _resolve(matches: Sequence[Sequence[_Match]], candidate: Text, reference: Text) -> list[_Match]:
+def _resolve(matches: Sequence[Sequence[_Match]]) -> list[_Match]:
     """The matches of the best alignment, by place in the reference."""
-    n = reference.length
+    n = len(matches)
     # Words in at least one match, and words in more than one: the reference's, then the candidate's.
     once = more = farthest = 0
     for matches_of_word in matches:

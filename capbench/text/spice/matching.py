@@ -95,7 +95,11 @@ class Graph:
             elif len(parts) == 2:
                 _merge_or_append(self._node(parts[0]).attributes, Concept.of(parts[1]))
             elif len(parts) == 3:
-                self._add_relation(self._node(parts[0]), self._node(parts[1]), parts[2])
+                source, target = self._node(parts[0]), self._node(parts[1])
+                same = [r.concept for r in self.relations if r.source is source and r.target is target]
+                concept = Concept.of(parts[2].removeprefix("be "))
+                if _merge_or_append(same, concept):
+                    self.relations.append(Relation(source, target, concept))
 
     def _node(self, word: str) -> Node:
         new = Concept.of(word)
@@ -119,12 +123,6 @@ class Graph:
         else:
             best.concept.merge(new)
         return best
-
-    def _add_relation(self, source: Node, target: Node, word: str) -> None:
-        concept = Concept.of(word.removeprefix("be "))
-        same = [r.concept for r in self.relations if r.source is source and r.target is target]
-        if _merge_or_append(same, concept):
-            self.relations.append(Relation(source, target, concept))
 
 
 def _merge_or_append(concepts: list[Concept], new: Concept) -> bool:
