@@ -26,6 +26,7 @@ from capbench.metrics.base import Metric
 from capbench.metrics.needs import References, Resources, Weights
 from capbench.metrics.pair_metric import Pair, PairMetric
 from capbench.text.greedy_matching import Frequencies, Tokens, match, unit
+from capbench.weights.encodings import Encodings
 
 # Networks of the BERT family in a local folder, loaded with ``transformers``: states of a text's word pieces.
 
@@ -41,8 +42,7 @@ LAYERS = {
 """Kind of network and number of layers → the layer that BERTScore's authors chose (``bert-score`` 0.3.13)."""
 
 _FOLDER = "FOLDER with config.json, weights and the tokeniser's files"
-_TEXTS = 64  # encoded at once
-_KEPT = 10_000  # texts whose states are kept in memory; 450 MB for bert-base and captions
+_TEXTS = 128  # encoded at once
 _LONGEST = 512
 _FILES = (
     *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -110,7 +110,7 @@ class Bert:
         positions = getattr(config, "max_position_embeddings", _LONGEST) - (2 if "roberta" in config.model_type else 0)
         self.longest = min(int(getattr(self._tokenizer, "model_max_length", _LONGEST)), positions)
         self._pieces: dict[str, list[int]] = {}
-        self._states: dict[tuple[int, ...], NDArray[np.float32]] = {}
+        self._states = Encodings()
 
     def pieces(self, text: str) -> list[int]:
         """Ids of all pieces of a text, with start and end tokens."""
@@ -130,23 +130,21 @@ class Bert:
 
     def states(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
         """(m, D) states of all pieces of texts, including start and end tokens, by text."""
+        ids_of = {text: self.ids(text) for text in texts}
+        states = self._states.of(ids_of.values(), self._encode, _TEXTS)
+        return {text: states[ids] for text, ids in ids_of.items()}
+
+    def _encode(self, texts: Sequence[tuple[int, ...]]) -> Iterator[NDArray[np.float32]]:
+        """(m, D) states of texts of m pieces; those of one length together, without padding."""
         import torch
 
-        ids_of = {text: self.ids(text) for text in texts}
-        new = sorted(set(ids_of.values()).difference(self._states), key=lambda ids: (len(ids), ids))
-        for _, group in itertools.groupby(new, key=len):  # no padding
-            same = list(group)
-            for batch in (same[start : start + _TEXTS] for start in range(0, len(same), _TEXTS)):
-                numbers = torch.tensor(batch, device=self._device)
-                with torch.inference_mode():
-                    hidden = self._network(numbers, attention_mask=torch.ones_like(numbers))[0].float().cpu().numpy()
-                if not np.isfinite(hidden).all():
-                    raise ModelError("returns NaN or infinite states", code="not-a-number", path=self.folder)
-                self._states |= zip(batch, hidden, strict=True)
-        found = {text: self._states[ids] for text, ids in ids_of.items()}
-        if len(self._states) > _KEPT:
-            self._states.clear()
-        return found
+        for _, same in itertools.groupby(texts, key=len):
+            numbers = torch.tensor(list(same), device=self._device)
+            with torch.inference_mode():
+                hidden = self._network(numbers, attention_mask=torch.ones_like(numbers))[0].float().cpu().numpy()
+            if not np.isfinite(hidden).all():
+                raise ModelError("returns NaN or infinite states", code="not-a-number", path=self.folder)
+            yield from map(np.array, hidden)
 
 
 _opened = lru_cache(maxsize=2)(Bert)
