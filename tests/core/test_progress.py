@@ -76,8 +76,11 @@ def test_lines_are_written_during_long_steps(
     monkeypatch.setattr("capbench.core.progress.LONG_S", 0.01)
     with progress("composite", 100) as lines:
         lines.part("tiger", 64, "items")  # type: ignore[attr-defined]
-        time.sleep(0.2)
-    assert "composite: tiger 0 of 64 items" in capsys.readouterr().err.splitlines()
+        said, until = "", time.monotonic() + 60
+        while "composite: tiger 0 of 64 items\n" not in said and time.monotonic() < until:
+            time.sleep(0.01)
+            said += capsys.readouterr().err
+    assert "composite: tiger 0 of 64 items" in said.splitlines()
 
 
 def test_bars_name_what_is_worked_on() -> None:

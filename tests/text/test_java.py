@@ -114,5 +114,5 @@ def test_failures_are_tool_errors_with_the_last_words(
     body: str, error: type[ToolError], code: str, quoted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with raises(error, code) as caught:
-        _run(tmp_path, body, ["a"], monkeypatch, timeout_s=1.0)
+        _run(tmp_path, body, ["a"], monkeypatch, timeout_s=1.0 if code == "timeout" else 60.0)
     assert quoted in caught.value.message
