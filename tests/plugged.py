@@ -28,10 +28,10 @@ def on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.syspath_prepend(str(folder))
         importlib.invalidate_caches()
-        plugins._plugins.cache_clear()
+        plugins.registered.cache_clear()
         plugins._all_listed.cache_clear()
         try:
             yield
         finally:
-            plugins._plugins.cache_clear()
+            plugins.registered.cache_clear()
             plugins._all_listed.cache_clear()

@@ -23,9 +23,10 @@ import typer
 from capbench import __version__
 from capbench.cli.commands import Entry, LazyGroup
 from capbench.core.errors import CapbenchError, CapbenchWarning, UsageError, count, missing_package
-from capbench.core.machine import is_out_of_memory, postpone_collector
+from capbench.core.machine import is_out_of_memory
 
 _INTERRUPTED = 130
+_STARTUP_OBJECTS = 200_000  # modules, classes and the embedded sample: not searched for cycles by short commands
 _JUDGE, _STUDY, _DATA, _NETWORKS = ("Score and judge metrics", "Study and report", "Data", "Features and networks")
 ENTRIES = {
     "score": Entry("score", "score", "Score captions with one or more metrics.", _JUDGE),
@@ -149,7 +150,7 @@ def _interrupted(interruption: KeyboardInterrupt) -> str:
 
 def main() -> None:
     """Run the command line; known errors print one line on stderr and exit with code 1 or 2."""
-    postpone_collector()
+    gc.set_threshold(_STARTUP_OBJECTS)
     atexit.register(_end_quickly)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # from kill and job systems: like Ctrl-C
     warnings.showwarning = _show_warning  # type: ignore[assignment]  # further arguments are not used

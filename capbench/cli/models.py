@@ -67,7 +67,7 @@ def list_(
             raise typer.Exit(1)
         return
     models = [_facts(name) for name in entries()]
-    detectors = plugins.registered("capbench.detectors")
+    detectors = plugins.registered("capbench.detectors").values()
     listed = [{"name": detector.name, "package": detector.package} for detector in detectors]
     names = [plugin.name if plugin.point is None else f"{plugin.name} (of {plugin.package})" for plugin in detectors]
 
@@ -189,16 +189,15 @@ def combine(
     from capbench.weights.ensembles import write_ensemble
 
     loaded = _networks(models, out, replace)
-    written = write_ensemble(out, loaded)
+    write_ensemble(out, loaded)
     summaries = [model.summary() for model in loaded]
     for name in ("lambda_softmax", "feature_norm"):
         values = dict.fromkeys(str(summary.get(name)) for summary in summaries)
         if len(values) > 1:
             option = name.replace("feature_", "")
             common.warn(f"{name} is {' and '.join(values)}: choose one with --option tiger.{option}=VALUE")
-    order = [network.sha256 for network in written.parts]
     networks = [{"path": str(model.path), "sha256": model.sha256, **model.summary()} for model in loaded]
-    networks.sort(key=lambda network: order.index(network["sha256"]))
+    networks.sort(key=lambda network: str(network["sha256"]))
     lines = [f"{out}: ensemble of {len(networks)}"]
     for network in networks:
         size = f"{network['words']:,} words, {network['embed_dim']}d"

@@ -69,7 +69,7 @@ class _Trainers(HelpGroup):
         return [*built_in, *(name for name in plugins.names("capbench.trainers") if name not in built_in)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        known = {plugin.name: plugin.package for plugin in plugins.registered("capbench.trainers")}
+        known = {plugin.name: plugin.package for plugin in plugins.registered("capbench.trainers").values()}
         command: Any = super().get_command(ctx, cmd_name)
         if command is None and cmd_name in known:
             run = _command(cmd_name)

@@ -268,16 +268,11 @@ def parse_json(text: str, path: str | os.PathLike[str], *, unique_keys: bool = F
     decoder = json.JSONDecoder(parse_constant=constant, object_pairs_hook=unique if unique_keys else None)
     try:
         return decoder.decode(text)
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # also an integer of 4,301 digits, which is no JSONDecodeError
         if not text.strip():
             raise DataError("is empty", code="damaged", path=path, hint="Write or download the file again") from error
-        hint = "Correct the file at that position"
-        if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
-            hint = "The file seems truncated: write or download it again"
-        message = f"is not JSON: {error.msg} (column {error.colno})"
-        raise DataError(message, code="wrong-format", path=path, row=error.lineno, hint=hint) from error
-    except ValueError as error:  # an integer of 4,301 digits is not a JSONDecodeError
-        raise DataError(f"is not JSON: {error}", code="wrong-format", path=path) from error
+        hint, row = "Correct the file at that position, or write or download it again", getattr(error, "lineno", None)
+        raise DataError(f"is not JSON: {error}", code="wrong-format", path=path, row=row, hint=hint) from error
 
 
 def _unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:

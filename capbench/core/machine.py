@@ -1,9 +1,8 @@
-"""The machine: cores, memory, GPUs, out-of-memory errors, and settings of the C library and the garbage collector."""
+"""The machine: cores, memory, GPUs, out-of-memory errors, and settings of the C library."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 import os
 from collections.abc import Iterator
@@ -18,9 +17,6 @@ _GROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _LARGEST = 2**31 - 1
 _TOP_PAD = 64 << 20
-
-# Number of objects that a short command creates: modules, classes, and the embedded sample.
-_STARTUP_OBJECTS = 200_000
 
 _core_limit: int | None = None
 
@@ -79,19 +75,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         or type(error).__name__ == "OutOfMemoryError"
         or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
     )
-
-
-def postpone_collector() -> None:
-    """Delay Python's first search for unreachable cycles until the objects of a start are created."""
-    thresholds = gc.get_threshold()
-
-    def resume(phase: str, info: dict[str, int]) -> None:
-        if phase == "start":
-            gc.callbacks.remove(resume)
-            gc.set_threshold(*thresholds)
-
-    gc.callbacks.append(resume)
-    gc.set_threshold(_STARTUP_OBJECTS, *thresholds[1:])
 
 
 def choose_device(name: str) -> str:

@@ -10,7 +10,7 @@ import importlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
@@ -50,8 +50,8 @@ class Plugin:
 
 
 @cache
-def _plugins(group: Group) -> dict[str, Plugin]:
-    """Classes of a group by name. No package can silently replace a built-in name."""
+def registered(group: Group) -> Mapping[str, Plugin]:
+    """The names of a group in the order of registration; no package can silently replace a built-in one."""
     by_name = {name: Plugin(name, target) for name, target in BUILT_IN.get(group, {}).items()}
     for point in _all_listed().select(group=group):
         if not point.value.startswith("capbench."):
@@ -62,14 +62,9 @@ def _plugins(group: Group) -> dict[str, Plugin]:
 _all_listed = cache(importlib.metadata.entry_points)
 
 
-def registered(group: Group) -> list[Plugin]:
-    """Registered names of a group, built-in ones first, otherwise in the order of registration."""
-    return list(_plugins(group).values())
-
-
 def names(group: Group) -> list[str]:
     """Registered names of a group, in the order of :func:`registered`."""
-    return [plugin.name for plugin in registered(group)]
+    return list(registered(group))
 
 
 def load(group: Group, name: str) -> type[Any]:
@@ -92,7 +87,7 @@ def load_any(group: Group, name: str) -> Any:
             sys.path.append(os.getcwd())
     else:
         check_choice(kind, name, names(group))
-        plugin = _plugins(group)[name]
+        plugin = registered(group)[name]
     module, _, attribute = plugin.target.partition(":")
     try:
         return plugin.point.load() if plugin.point else getattr(importlib.import_module(module), attribute)

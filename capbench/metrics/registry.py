@@ -35,7 +35,7 @@ def metric_columns() -> dict[str, tuple[str, str]]:
 def columns_by_metric() -> dict[str, tuple[str, ...]]:
     """Columns by metric, capbench's metrics first. Imports only metrics of other packages."""
     by_name: dict[str, tuple[str, ...]] = {}
-    for plugin in plugins.registered("capbench.metrics"):
+    for plugin in plugins.registered("capbench.metrics").values():
         if plugin.point is None:
             by_name[plugin.name] = COLUMNS.get(plugin.name, (plugin.name,))
             continue

@@ -42,12 +42,11 @@ class Member(Protocol):
         """Properties that all networks of an ensemble must share, as predicates: ``is a SCAN network``."""
 
 
-@dataclass(frozen=True, order=True)
-class Part:
+class Part(Strict):
     """One network of an ensemble."""
 
-    sha256: str  # SHA-256 of its weights when the ensemble was created, 64 hex digits
     path: Path  # file of its weights
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")  # SHA-256 of its weights when the ensemble was created
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,9 @@ class Ensemble:
                 raise ModelError(message, code="changed", value=digest, path=network.path, hint=_REMAKE)
 
 
-class _Part(Strict):
-    path: str = Field(min_length=1)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-
-
 class _Content(Strict):
     kind: Literal["capbench.ensemble/1"]
-    parts: list[_Part] = Field(min_length=2)
+    parts: list[Part] = Field(min_length=2)
 
 
 def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
@@ -86,7 +80,8 @@ def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
         raw = read_json(file)
     content = validated(_Content, raw, file, error=ModelError, code="wrong-format", hint=_REMAKE)
     folder = file.resolve().parent
-    parts = tuple(sorted(Part(part.sha256, folder / part.path) for part in content.parts))
+    in_order = sorted(content.parts, key=lambda part: part.sha256)
+    parts = tuple(part.model_copy(update={"path": folder / part.path}) for part in in_order)
     for part in parts:
         if not part.path.is_file():
             message = f"there is no such file, which is a part of the ensemble {file}"
@@ -109,15 +104,13 @@ def network_files(path: str | os.PathLike[str]) -> tuple[Path, ...]:
     return (Path(path),) if ensemble is None else tuple(network.path for network in ensemble.parts)
 
 
-def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> Ensemble:
+def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> None:
     """Write an ensemble of compatible networks atomically; it does not depend on their order."""
     check_together(models)
-    file = Path(path)
-    folder = file.parent.resolve()
-    parts = sorted((model.sha256, _relative(model.path, folder)) for model in models)
-    content = {"kind": _KIND, "parts": [{"path": place, "sha256": digest} for digest, place in parts]}
-    write_text(file, json.dumps(content, indent=2) + "\n")
-    return Ensemble(file, tuple(Part(digest, folder / place) for digest, place in parts))
+    folder = Path(path).parent.resolve()
+    parts = [{"path": _relative(model.path, folder), "sha256": model.sha256} for model in models]
+    content = {"kind": _KIND, "parts": sorted(parts, key=lambda part: part["sha256"])}
+    write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def _relative(path: Path, folder: Path) -> str:

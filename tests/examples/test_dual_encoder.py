@@ -151,7 +151,8 @@ def test_the_metric_gives_clipscores_formulas(world: Path, models: list[Path]) -
                 for image, i in zip(images, items, strict=True)
             ]
         )
-    together = write_ensemble(models[0].parent.parent / "both.json", [load_dual_encoder(path) for path in models])
+    together = models[0].parent.parent / "both.json"
+    write_ensemble(together, [load_dual_encoder(path) for path in models])
     resources = Resources(features=str(features), model=str(models[0]))
     metric = DualEncoderMetric(resources, scale=3.0)
     metric.prepare(items)
@@ -161,7 +162,7 @@ def test_the_metric_gives_clipscores_formulas(world: Path, models: list[Path]) -
         assert columns["dual-encoder"][row] == pytest.approx(scaled, abs=1e-6)
         mean = 2 * scaled * largest / (scaled + largest) if scaled + largest else 0
         assert columns["ref-dual-encoder"][row] == pytest.approx(mean, abs=1e-6)
-    joined = DualEncoderMetric(Resources(features=str(features), model=str(together.path)))
+    joined = DualEncoderMetric(Resources(features=str(features), model=str(together)))
     statistics = joined.statistics(items, lambda _: None)
     np.testing.assert_allclose(statistics[:, 1], np.mean(cosines, axis=0)[:, 0], atol=1e-6)
     assert "model:mean-of-2+dual-encoder-" in joined.signature()
