@@ -268,7 +268,7 @@ def parse_json(text: str, path: str | os.PathLike[str], *, unique_keys: bool = F
     decoder = json.JSONDecoder(parse_constant=constant, object_pairs_hook=unique if unique_keys else None)
     try:
         return decoder.decode(text)
-    except ValueError as error:  # also an integer of 4,301 digits, which is no JSONDecodeError
+    except ValueError as error:  # also an integer of 4,301 digits, not a JSONDecodeError
         if not text.strip():
             raise DataError("is empty", code="damaged", path=path, hint="Write or download the file again") from error
         hint, row = "Correct the file at that position, or write or download it again", getattr(error, "lineno", None)

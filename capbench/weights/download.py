@@ -50,7 +50,7 @@ def download(
             fetch(url, folder / file, sha256=sha256, manual=weights.by_hand, progress=step)
         return folder / file
 
-    with lock(weights.path.parent / "incoming"):
+    with lock(folder):
         present = status(name)
         keep = present.state == "here" and not replace
         if present.state != "missing" and not keep and not replace:
@@ -59,20 +59,16 @@ def download(
         if keep and not wanted:
             return present, False
         further = [get(file) for file in wanted]
-        if keep:
-            for path in further:
-                os.replace(path, weights.path.with_name(path.name))
-        else:
+        if not keep:
             arrived = get(weights.file, weights.expected)
             try:
-                add(name, arrived, replace=replace, move=True, read=read)
+                add(name, arrived, replace=replace, read=read)
             except CapbenchError:
-                arrived.unlink(missing_ok=True)  # otherwise the next run would find it complete
+                arrived.unlink()  # otherwise the next run would find it complete
                 raise
-            for path in further:
-                if path.exists():
-                    os.replace(path, weights.path.with_name(path.name))
-            arrived.unlink(missing_ok=True)
+            arrived.unlink()
+        for path in further:
+            os.replace(path, weights.path.with_name(path.name))
         with contextlib.suppress(OSError):  # not empty if another file is partly downloaded
             folder.rmdir()
         return status(name), True

@@ -246,18 +246,11 @@ def _installed(status: Status) -> Path:
     return Path(status.path)
 
 
-def _read_tensors(file: Path) -> Mapping[str, torch.Tensor]:
-    from capbench.weights.checkpoints import read_checkpoint
-
-    return read_checkpoint(file).tensors
-
-
 def add(
     name: str,
     file: str | os.PathLike[str],
     *,
     replace: bool = False,
-    move: bool = False,  # move the file instead of copying it; it must be on the same file system
     # reads the tensors of a metric-specific format; by default any usual checkpoint is read
     read: Callable[[Path], Mapping[str, torch.Tensor]] | None = None,
 ) -> Status:
@@ -269,8 +262,11 @@ def add(
     digest = sha256_file(source)
     if weights.expected is not None and not digest.startswith(weights.expected):
         raise _wrong_file(str(source), weights.expected, digest, official=True)
-    # Without an official checksum, the file must at least contain weights.
-    difference = None if weights.expected is not None else _difference(weights, (read or _read_tensors)(source))
+    difference = None
+    if weights.expected is None:  # the file must at least contain weights
+        from capbench.weights.checkpoints import read_checkpoint
+
+        difference = _difference(weights, read(source) if read else read_checkpoint(source).tensors)
     target = weights.path
     size = source.stat().st_size
     with lock(target):
@@ -279,10 +275,10 @@ def add(
             if present != digest:
                 raise other_weights(target, present, f"the new file has {digest}")
         elif not (target.exists() and target.samefile(source)):
-            _put(source, target, move=move)
+            _copy(source, target)
         for companion in (source.with_name(file) for file in weights.companions):
             if companion.is_file() and not (target.with_name(companion.name).exists() and not replace):
-                _put(companion, target.with_name(companion.name), move=move)
+                _copy(companion, target.with_name(companion.name))
         record: dict[str, Any] = {"name": name, "file": weights.file, "sha256": digest, "bytes": size}
         if weights.shapes:
             record["difference"] = difference
@@ -290,10 +286,7 @@ def add(
     return status(name)
 
 
-def _put(source: Path, target: Path, *, move: bool) -> None:
-    if move:
-        os.replace(source, target)
-        return
+def _copy(source: Path, target: Path) -> None:
     with open(source, "rb") as stream, atomic_write(target, "wb") as copy:
         shutil.copyfileobj(stream, copy, 1 << 20)
 
@@ -350,16 +343,9 @@ _KINDS = {
 _OTHER = _Kind("file of weights", _GROUNDING.sample, None)
 
 
-def _sample(kind: _Kind) -> Path | None:
-    if kind.sample is None:
-        return None
-    path = Path(str(importlib.resources.files("capbench.weights") / "sample" / kind.sample))
-    return path if path.exists() else None
-
-
 def has_sample(metric: str) -> bool:
     """True if capbench includes a sample of a metric's model."""
-    return metric in _KINDS and _sample(_KINDS[metric]) is not None
+    return metric in _KINDS and _KINDS[metric].sample is not None
 
 
 def is_known(name: str) -> bool:
@@ -376,12 +362,11 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
     kind = _KINDS.get(metric, _OTHER)
     text = os.fspath(model)
     if text == "sample":
-        sample = _sample(kind)
-        if sample is None:
+        if kind.sample is None:
             hint = f"Create one with '{kind.command}'" if kind.command else f"Pass a folder: --model {metric}=FOLDER"
             message = f"capbench includes no sample of a {kind.noun}"
             raise ModelError(message, code="missing-weights", value=text, hint=hint)
-        return sample
+        return Path(__file__).parent / "sample" / kind.sample
     if not is_known(text):
         names = ["sample"] if kind.sample else []
         names += [name for name, weights in entries().items() if metric in weights.used_by]
