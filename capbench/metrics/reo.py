@@ -232,8 +232,7 @@ class ReoOptions(GroundingOptions):
 class FittedCovariance(Need):
     """The covariance of context vectors, next to the model or as an option."""
 
-    def name(self) -> str:
-        return "covariance"
+    word = "covariance"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         assert isinstance(options, ReoOptions)

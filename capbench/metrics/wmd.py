@@ -48,10 +48,7 @@ def word_movers_distance(
     return float(emd2(first_mass, second_mass, cdist(first_words, second_words)))
 
 
-@lru_cache(maxsize=4)
-def opened_vectors(path: str) -> WordVectors:
-    """A file of word vectors, opened once in a process."""
-    return WordVectors(path)
+opened_vectors = lru_cache(maxsize=4)(WordVectors)  # path → word vectors, opened once in a process
 
 
 def known_vectors(file: WordVectors, words: Collection[str]) -> dict[str, NDArray[np.float32]]:
