@@ -89,7 +89,9 @@ def test_a_model_is_measured_as_in_its_training(world: Path, tmp_path: Path) -> 
     assert {
         key: measured[key] for key in result.chosen if key not in ("step", "epoch")
     }.items() <= result.chosen.items()
-    assert ScanTask.measure(settings(world), result.model, Measurement("dev", images=4, folds=2))["images"] == 4
+    four, halves = (ScanTask.measure(settings(world), result.model, Measurement("dev", None, 4, n)) for n in (1, 2))
+    assert four["images"] == halves["images"] == 4
+    assert halves["text_to_image"]["mean_rank"] < four["text_to_image"]["mean_rank"]
     with raises(UsageError, "wrong-value", value=4):
         ScanTask.measure(settings(world), result.model, Measurement("dev", folds=4))
     with StoreWriter(tmp_path / "other.h5", Fingerprint("other", "unknown", "unknown", "unknown")) as writer:
