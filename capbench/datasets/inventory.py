@@ -78,7 +78,8 @@ def _status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
         if missing:
             any_exist = any(need.needed and need.met(root.locate) is not None for need in entry.needs)
             protocol = str(load_dataset(name).protocol()) if registered else ""
-            roles, state = tuple(need.role for need in missing), "partly" if any_exist else "absent"
+            state: State = "partly" if any_exist else "absent"
+            roles = tuple(need.role for need in missing)
             return replace(status, state=state, protocol=protocol, missing=roles)
         if not registered:
             return status
