@@ -79,7 +79,7 @@ def explain(
 
 def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:
     """Score the captions of a study's image with all its metrics: ``capbench explore examples STUDY``."""
-    from dataclasses import replace
+    from dataclasses import asdict, replace
 
     from capbench.api.tasks import plan_task
     from capbench.core.files import write_json
@@ -95,9 +95,9 @@ def run_study(study: str, inputs: ScoringInputs, left_out: LeftOut, out: Path | 
     if scored.under_root:
         common.announce_root(root, json_output=json_output)
     published = load_published(plan.study.published) if plan.study.published else None
-    common.answer(json_output, scored.to_dict(), lambda: _print(scored, published, waiting))
+    common.answer(json_output, asdict(scored), lambda: _print(scored, published, waiting))
     if out is not None:
-        write_json(out, scored.to_dict())
+        write_json(out, asdict(scored))
         common.wrote(out)
     common.leave_if_waiting(waiting)
 

@@ -317,12 +317,9 @@ def _permutation(data: Agreement, pairs: Sequence[tuple[str, str]], permutations
 
 
 def _paired_bootstrap(sample: BootstrapSample, pairs: list[tuple[str, str]]) -> FloatArray:
-    p_values = []
-    for a, b in pairs:
-        observed = sample.estimates[a] - sample.estimates[b]
-        moved = np.abs(sample.values[a] - sample.values[b] - observed)
-        p_values.append(permutation_p_values(moved[None], np.array([abs(observed)]))[0])
-    return np.array(p_values)
+    observed = np.array([sample.estimates[a] - sample.estimates[b] for a, b in pairs])
+    differences = np.stack([sample.values[a] - sample.values[b] for a, b in pairs])
+    return permutation_p_values(np.abs(differences - observed[:, None]), np.abs(observed))
 
 
 def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTest:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,10 +38,6 @@ class ImageScores:
     missing: Mapping[str, str]  # by title, the requirement that a metric is missing
     under_root: bool  # True if a data set below the data folder was read
     title: str = ""  # of the study that names the captions
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as values for JSON."""
-        return {"lacking" if key == "missing" else key: value for key, value in asdict(self).items()}
 
 
 def score_image(

@@ -30,7 +30,7 @@ from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.scoring import complete, score
 from capbench.studies.evaluate import check_defined, evaluate, over_draws
 from capbench.studies.results import Cell
-from capbench.studies.scoring import ProgressFactory, Scorable, no_progress
+from capbench.studies.scoring import ProgressFactory, Scorable, no_progress, refuse_means
 from capbench.studies.study import CurveTask
 
 CURVES_SCHEMA_VERSION = 1
@@ -186,10 +186,9 @@ def reference_curves(
 
 
 def _check(protocol: Protocol, scorable: Scorable) -> None:
+    refuse_means(protocol)
     judgements, code, problem = scorable.draws[0], "unsupported", ""
-    if protocol.statistic.kind == "mean":
-        problem = "has no human judgements to compare with"
-    elif protocol.items.seed is not None or len(scorable.draws) > 1:
+    if protocol.items.seed is not None or len(scorable.draws) > 1:
         code, problem = "conflict", "samples references itself"
     elif judgements.reverse is not None:
         problem = "rates captions against each other, so their number is fixed"
@@ -249,8 +248,7 @@ def _tables(
                 if (draw, count) in sets:
                     scores = metric.scores(np.ascontiguousarray(statistics))
                     values = {key: scores[key.column] for key in request.score_columns}
-                    corpus = {key: float(of_column.mean()) for key, of_column in values.items()}
-                    yield count, ScoreTable(dataset, items, values, corpus, {request.label: ""})
+                    yield count, ScoreTable(dataset, items, values, {}, {request.label: ""})
     if arrays is None:
         with progress(request.label, len(items) * len(sets)) as step:
             for draw, count in sets:

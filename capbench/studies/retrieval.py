@@ -112,19 +112,15 @@ def metric_retrieval(
     bare = dict.fromkeys(gallery.images, ())
     metric.prepare(_items(gallery, bare if len(free) == len(request.rows) else gallery.references))
     matrices: dict[str, FloatArray] = {}
-    for row in request.rows:
-        column = row.key.column
-        if column in matrices:
-            continue
-        references = bare if column in free else gallery.references
-        with progress(f"{row.title}, {n:,} images", n) as step:
-            matrix = metric.matrix(gallery.images, gallery.captions, references, column, step)
-        if matrix is not None:
-            matrices[column] = matrix
-            continue
-        alike = [other.key.column for other in request.rows if (other.key.column in free) == (column in free)]
-        with progress(request.label, n * len(gallery.captions)) as step:
-            matrices |= _pair_by_pair(metric, request.label, gallery, alike, references, step)
+    for references in (bare, gallery.references):
+        titles = {row.key.column: row.title for row in request.rows if (row.key.column in free) == (references is bare)}
+        for column, title in titles.items():
+            with progress(f"{title}, {n:,} images", n) as step:
+                if (matrix := metric.matrix(gallery.images, gallery.captions, references, column, step)) is not None:
+                    matrices[column] = matrix
+        if pairwise := [column for column in titles if column not in matrices]:
+            with progress(request.label, n * len(gallery.captions)) as step:
+                matrices |= _pair_by_pair(metric, request.label, gallery, pairwise, references, step)
     return [
         MetricRetrieval(
             metric=row.name,
