@@ -135,7 +135,6 @@ def learn_out_of_fold(
 
 
 _ROW = Row(ScoreColumn(METRIC, METRIC), METRIC, METRIC, METRIC)
-_WEIGHTS = ("weight", "weight_low", "weight_high")
 
 
 class InputPart(Strict):
@@ -241,7 +240,6 @@ def combine_metrics(
             for unmet in scored.unscored
             for entry in missing_rows(unmet.request, str(unmet.error), protocol=str(protocol))
         ),
-        seconds={},
         training={key: scored_all.training} if scored_all.training else {},
     )
     with progress("intervals of the weights", bootstrap.resamples) as step:
@@ -266,13 +264,12 @@ def combine_metrics(
     drawn = draw_bootstrap(data, resamples=bootstrap.resamples, seed=compare.seed)
     parts = []
     for place, (entry, weight) in enumerate(zip(inputs, weights.tolist(), strict=True), 1):
-        drop: dict[str, float] = {}
+        numbers_of = dict(zip(("weight", "weight_low", "weight_high"), weight, strict=True))
         if len(inputs) > 1:
             low, high = drawn.difference_interval("0", str(place), bootstrap.level)
             combined, without = drawn.estimates["0"], drawn.estimates[str(place)]
-            drop = {"without": without, "drop": combined - without, "drop_low": low, "drop_high": high}
-        of_part = {**dict(zip(_WEIGHTS, weight, strict=True)), **drop}
-        parts.append(InputPart(title=entry.row.title, lower_is_better=entry.lower_is_better, **of_part))
+            numbers_of |= {"without": without, "drop": combined - without, "drop_low": low, "drop_high": high}
+        parts.append(InputPart(title=entry.row.title, lower_is_better=entry.lower_is_better, **numbers_of))
     result = CombinationResult(
         comparison=comparison,
         title=_ROW.title,

@@ -276,7 +276,7 @@ class StudyResult(Shown, _Growing):
     missing: tuple[Missing, ...] = ()  # rows and protocols that could not be computed, with the reason
     published: str | None = None  # citation of the published table, None if there is none
     published_table: PublishedInfo | None = None  # the part of that table that corresponds to the study
-    seconds: dict[str, float]  # wall-clock time, ``total``
+    seconds: dict[str, float] = Field(default_factory=dict)  # wall-clock time, ``total``
     cached: dict[str, int] = Field(default_factory=dict)  # items with scores from the cache, by dataset/items|metric
     answers: tuple[Answer, ...] = ()  # the best metric for each of the user's data sets, in a study without a file
     practices: tuple[Any, ...] = Field(default=(), exclude=True)  # of earlier versions
