@@ -135,7 +135,7 @@ def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correcti
     return adjusted
 
 
-def tested_pairs(
+def adjusted_pairs(
     differences: Sequence[tuple[str, str, float]], p_values: Sequence[float], correction: Correction, alpha: float
 ) -> list[Pair]:
     """Better and worse with their difference as tests, whose p-values are adjusted together."""
@@ -265,7 +265,7 @@ def compare(
     else:
         p_values = np.array([_formula(data, test, *pair).p_value for pair in pairs])
     differences = [(better, worse, values[better] - values[worse]) for better, worse in pairs]
-    comparisons = tested_pairs(differences, p_values.tolist(), correction, alpha)
+    comparisons = adjusted_pairs(differences, p_values.tolist(), correction, alpha)
     if sample is not None:
         ends = (sample.difference_interval(pair.better, pair.worse, level) for pair in comparisons)
         comparisons = [replace(pair, low=low, high=high) for pair, (low, high) in zip(comparisons, ends, strict=True)]

@@ -25,7 +25,7 @@ from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
 from capbench.stats.overall import TaskData, TaskEffects, joint_labels, joint_tests, task_effects
 from capbench.stats.pairs import Correction, Pair
-from capbench.stats.significance import permutations_to_use, significance_ranks, tested_pairs
+from capbench.stats.significance import adjusted_pairs, permutations_to_use, significance_ranks
 from capbench.studies.all_protocols import ranks
 from capbench.studies.data_points import agreement
 from capbench.studies.human_ceiling import human_ceiling
@@ -333,7 +333,7 @@ def _tests(
         (*(pair if test.difference >= 0 else pair[::-1]), abs(test.difference))
         for pair, test in zip(pairs, tests, strict=True)
     ]
-    tested = tested_pairs(differences, [test.p_value for test in tests], settings.correction, settings.alpha)
+    tested = adjusted_pairs(differences, [test.p_value for test in tests], settings.correction, settings.alpha)
     return tuple(MetricPair(**vars(pair), tasks=test.tasks) for pair, test in zip(tested, tests, strict=True))
 
 

@@ -11,7 +11,7 @@ from capbench.core.records import FloatArray, Judgements
 from capbench.datasets.protocol import Protocol
 from capbench.stats.pairs import Tests
 from capbench.stats.resampling import observed_value
-from capbench.stats.significance import PERMUTATIONS, better_p_values, permutations_needed, tested_pairs
+from capbench.stats.significance import PERMUTATIONS, adjusted_pairs, better_p_values, permutations_needed
 from capbench.studies.data_points import agreement, defined_value
 from capbench.studies.results import Cell, Sentinels
 from capbench.studies.sentinels import BOUNDS, SentinelScores, sentinel_scores
@@ -110,7 +110,7 @@ def _tests(
         (metric, name, value[f"metric|{metric}"] - value[f"sentinel|{name}"])
         for metric, name in zip(metrics, against, strict=True)
     ]
-    tested = tested_pairs(differences, largest.tolist(), settings.correction, settings.alpha)
+    tested = adjusted_pairs(differences, largest.tolist(), settings.correction, settings.alpha)
     made = Tests(
         protocol=str(protocol),
         group=group,

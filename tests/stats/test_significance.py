@@ -25,6 +25,7 @@ from capbench.stats.resampling import Swaps, mean_statistic
 from capbench.stats.significance import (
     FormulaTest,
     adjust,
+    adjusted_pairs,
     at_floor,
     better_p_values,
     compare,
@@ -155,6 +156,15 @@ def test_there_are_enough_permutations_for_any_number_of_metrics() -> None:
         assert permutations_to_use(needed - 1, metrics) == 2 * needed
     assert permutations_to_use(1000, 30, correction="none") == 1000
     assert permutations_to_use(None, 40) == 2 * permutations_needed(780) > 10_000
+
+
+def test_a_difference_is_significant_by_its_adjusted_p_value() -> None:
+    first, second = adjusted_pairs([("a", "b", 0.3), ("a", "c", 0.2)], [0.04, 0.01], "holm", 0.05)
+    assert (first.p_value, first.p_adjusted, first.significant) == (0.04, 0.04, True)
+    assert (second.better, second.worse, second.p_adjusted, second.significant) == ("a", "c", 0.02, True)
+    assert [pair.significant for pair in adjusted_pairs([("a", "b", 0.3)] * 2, [0.04, 0.03], "holm", 0.05)] == [
+        False
+    ] * 2
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -16,7 +16,9 @@ from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.metrics.from_file import ScoresEntry
 from capbench.reports.ranking import ranking_table
+from capbench.stats.overall import JointTest
 from capbench.stats.significance import compare
+from capbench.studies import ranking
 from capbench.studies.data_points import agreement
 from capbench.studies.plan import plan_study
 from capbench.studies.ranking import TaskRanking, missing_reason, run_ranking
@@ -261,3 +263,16 @@ def test_tasks_that_are_repeated_are_rejected(tmp_path: Path) -> None:
         resolved(path, "{name: a, protocol: flickr8k-expert}", "{name: a, protocol: nebula}")
     with raises(StudyError, "missing-file", value=None):
         load_tasks("defalt")
+
+
+def test_the_better_of_two_metrics_is_that_on_their_common_tasks(
+    ranked: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reversed_tests(tasks: object, pairs: Sequence[tuple[str, str]], **_: object) -> list[JointTest]:
+        return [JointTest(-0.1, 0.01, 1) for _ in pairs]
+
+    monkeypatch.setattr(ranking, "joint_tests", reversed_tests)
+    found = ranked(EXPERT).ranking
+    (pair,) = found.pairs
+    assert (pair.worse, pair.better) == tuple(metric.column for metric in found.metrics)
+    assert (pair.difference, pair.tasks) == (0.1, 1)

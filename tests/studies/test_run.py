@@ -20,6 +20,7 @@ from capbench.datasets.root import DataRoot, find_root
 from capbench.metrics.image_metric import ImageMetric
 from capbench.metrics.needs import Image, Resources
 from capbench.metrics.requests import resolve_metrics
+from capbench.studies.item_scores import Collector
 from capbench.studies.plan import plan_study
 from capbench.studies.results import LEFT_OUT
 from capbench.studies.run import SlowPart, run_plan
@@ -226,6 +227,11 @@ def test_what_features_cover_is_scored_by_group_and_the_rest_is_told(embedded: D
     assert list(of_group.values) == [ScoreColumn("brightness", "brightness")]
     # Every image was worked on once, with all of its captions.
     assert len(Brightness.asked) == len(set(Brightness.asked))
+    items = Collector()
+    items(dataset.protocol(), scored, [row for request in requests for row in request.rows])
+    (table,) = items.tables
+    assert [group == "8k" for group in table.groups] == [score is not None for score in table.scores["brightness"]]
+    assert None not in table.scores["bleu-1"]
 
 
 def opened(image: Image, candidate: str) -> float:
