@@ -91,7 +91,7 @@ def protocol_numbers(
         file_columns=dict(dataset.file_columns),
     )
     assessed.cells += unscored
-    assessed.protocols.append(info)
+    assessed.infos.append(info)
     return assessed
 
 
@@ -99,7 +99,7 @@ def study_result(
     study: Study, numbers: Sequence[Numbers], columns: dict[str, str], *, sample: bool, **more: Any
 ) -> StudyResult:
     """The result of a study: the numbers of its protocols, the titles of its rows, and ``more`` fields."""
-    lists = ("protocols", "cells", "ceilings", "comparisons", "answers", "sentinels")
+    lists = ("cells", "ceilings", "comparisons", "answers", "sentinels")
     joined: dict[str, Any] = {name: tuple(entry for part in numbers for entry in getattr(part, name)) for name in lists}
     return StudyResult(
         capbench=__version__,
@@ -107,6 +107,7 @@ def study_result(
         title=study.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         sample=sample,
+        protocols=tuple(info for part in numbers for info in part.infos),
         columns=columns,
         **joined,
         **more,

@@ -42,7 +42,7 @@ RANK_RULE = (
 class Numbers:
     """The part of a :class:`~capbench.studies.results.StudyResult` that is of one protocol."""
 
-    protocols: list[ProtocolInfo] = field(default_factory=list)
+    infos: list[ProtocolInfo] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
     comparisons: list[Tests] = field(default_factory=list)
