@@ -232,10 +232,6 @@ def unit_numbers(labels: Labels | None, n: int) -> tuple[IntArray, NDArray[Any]]
     """
     names, codes = np.unique(np.arange(n) if labels is None else np.asarray(labels), return_inverse=True)
     if len(names) < 2:
-        raise StatisticError(
-            "all data points belong to one unit: there is nothing to resample",
-            code="too-few",
-            value=len(names),
-            hint="Resample a smaller unit (rating)",
-        )
+        message, hint = "all data points are of one unit: nothing can be resampled", "Resample a smaller unit (rating)"
+        raise StatisticError(message, code="too-few", value=len(names), hint=hint)
     return np.ascontiguousarray(codes, dtype=np.int64), names

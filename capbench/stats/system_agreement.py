@@ -221,12 +221,9 @@ class Systems(Agreement):
 def _check_common_images(captions: FloatArray, systems: Sequence[str]) -> None:
     for a, b in itertools.combinations(range(len(systems)), 2):
         if not ((captions[a] > 0) & (captions[b] > 0)).any():
-            raise StatisticError(
-                f"the systems {systems[a]} and {systems[b]} have no image in common, but soft pairwise accuracy "
-                "compares systems image by image",
-                value=(systems[a], systems[b]),
-                hint="Choose system-pearson, system-tau-b or system-accuracy",
-            )
+            message = f"soft pairwise accuracy compares by image, and {systems[a]} and {systems[b]} have none in common"
+            hint = "Choose system-pearson, system-tau-b or system-accuracy"
+            raise StatisticError(message, value=(systems[a], systems[b]), hint=hint)
 
 
 class _OfMeans:
