@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 
 from capbench.core.errors import CapbenchError, is_installed
+from capbench.core.files import lock
 from tests.http_server import server as server
 
 # Property tests see the same examples in every run: a failure is that of a change. 'make test-all' draws new ones.
@@ -170,10 +171,16 @@ def sample() -> Path:
 
 @pytest.fixture(scope="session")
 def sample_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The features of the sample's images."""
+    """The features of the sample's images, which all processes of a run share: the extraction takes seconds."""
     from capbench import extract_features
 
-    return extract_features(data="sample", out=tmp_path_factory.mktemp("features") / "sample.h5").path
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    store = folder / "features" / "sample.h5"
+    with lock(folder / "sample"):
+        if not store.is_file():
+            extract_features(data="sample", out=store)
+    return store
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,8 +29,11 @@ def shown(source: str, namespace: dict[str, Any]) -> Any:
     )
 
 
-def test_the_examples_of_the_page_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_page_run_one_after_the_other(
+    sample_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
+    shutil.copy(sample_store, tmp_path)  # to which the example adds nothing: the extraction takes seconds
     monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
