@@ -13,11 +13,6 @@ from capbench.core.errors import UsageError
 _GROUP_CORES = Path("/sys/fs/cgroup/cpu.max")
 _GROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 
-# From glibc's malloc.h.
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
-_LARGEST = 2**31 - 1
-_TOP_PAD = 64 << 20
-
 _core_limit: int | None = None
 
 
@@ -32,7 +27,8 @@ def keep_freed_memory() -> None:
     import platform
 
     if platform.libc_ver()[0] == "glibc":
-        for name, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _TOP_PAD)):
+        # M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD of malloc.h
+        for name, value in ((-4, 0), (-1, 2**31 - 1), (-2, 64 << 20)):
             ctypes.CDLL(None).mallopt(name, value)
 
 

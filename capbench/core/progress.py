@@ -1,6 +1,6 @@
 """Progress of long computations: steps done, total, and estimated time left.
 
-A progress is a function that takes numbers of steps; it may distinguish several tasks (:class:`Parts`).
+A progress is a function that takes numbers of steps; it may distinguish several tasks (:class:`Display`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,18 +30,10 @@ _MEASURED_S: Final = 10.0
 Progress = Callable[[int], None]  # called with the number of steps done since the last call
 
 
-@runtime_checkable
-class Parts(Protocol):
-    """A progress that distinguishes several tasks."""
-
-    def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
-        """The progress of one task; long work is announced before its first unit, if its seconds are expected."""
-        ...
-
-
 def part_of(progress: Progress, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
-    """The result of :meth:`Parts.part`; a function that does nothing if ``progress`` does not distinguish tasks."""
-    return progress.part(name, total, unit, expected_s) if isinstance(progress, Parts) else lambda _: None
+    """The result of :meth:`Display.part`; a function that does nothing if ``progress`` does not distinguish tasks."""
+    part = getattr(progress, "part", None)
+    return part(name, total, unit, expected_s) if part is not None else lambda _: None
 
 
 @dataclass(frozen=True)
@@ -52,9 +44,8 @@ class SlowWork:
     unit: str  # name of the units in the plural: ``captions``
     units: frozenset[str]  # the units to process, each once
     per_second: float  # expected units per second
-    run: Callable[[Progress], None] = field(compare=False, repr=False)  # does the work
-    # does the work in other processes; None if it cannot be split
-    run_on: Callable[[Engine, Progress], None] | None = field(default=None, compare=False, repr=False)
+    # does the work: in other processes with an engine, if it can be split
+    run: Callable[[Progress, Engine | None], None] = field(compare=False, repr=False)
 
     @property
     def seconds(self) -> float:
@@ -142,7 +133,7 @@ class Display:
             self.show()
 
     def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
-        """See :class:`Parts`."""
+        """The progress of one task; long work is announced before its first unit, if its seconds are expected."""
         tally = self._current = Tally(name, total, unit, self._clock)
         self.show(expected_s)
 

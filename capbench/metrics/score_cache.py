@@ -78,10 +78,7 @@ class Extraction:
         self._extract(here)
         for key, work in slow.items():
             progress = part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds)
-            if self._spread is None or work.run_on is None:
-                work.run(progress)
-            else:
-                work.run_on(self._spread, progress)
+            work.run(progress, self._spread)
         self._extract([self._runs[key] for key in slow])
 
     def _extract(self, runs: Sequence[_Run]) -> None:

@@ -62,7 +62,7 @@ def score(
     dataset: str,  # name of the data set, for the table
     cache: bool = True,  # False neither reads nor writes the cache
     # called with numbers of items done; they add up to ``len(items)`` for each request.
-    # :class:`capbench.core.progress.Parts` also gets the progress of each metric, without cached items.
+    # :class:`capbench.core.progress.Display` also gets the progress of each metric, without cached items.
     progress: Progress | None = None,
     spread: Engine | None = None,  # extracts statistics, and does slow work that can be split, in other processes
     by_group: bool = False,  # True adds corpus scores of each group of the items

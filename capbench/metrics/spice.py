@@ -33,8 +33,7 @@ def parsing(tokens: Sequence[str], data: str | None) -> SlowWork | None:
         "new captions and references",
         frozenset(captions),
         scene_graph.per_second(),
-        lambda progress: run(progress=progress),
-        lambda spread, progress: run(progress=progress, spread=spread),
+        lambda progress, spread: run(progress=progress, spread=spread),
     )
 
 
@@ -103,7 +102,7 @@ class Spice(TokenMetric):
         candidates, references = self.tokenize(items)
         work = parsing([*candidates, *chain.from_iterable(references)], self.resources.data)
         if work is not None:
-            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
+            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds), None)
         for order in orders:
             same: dict[tuple[str, ...], list[int]] = {}
             for row, captions in enumerate(references):

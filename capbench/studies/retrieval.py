@@ -152,7 +152,7 @@ def _pair_by_pair(
     for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
         plain.open(items)
         if work := plain.slow_work(items):
-            work.run(part_of(progress, label, len(work.units), work.unit, work.seconds))
+            work.run(part_of(progress, label, len(work.units), work.unit, work.seconds), None)
     n, m = len(gallery.images), len(gallery.captions)
     scores = {column: np.empty(n * m) for column in columns}
     for start in range(0, n * m, metric.batch_size):

@@ -26,7 +26,7 @@ from capbench.studies.score_files import Incomplete, Joins, common_items, join_d
 
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 """Makes a progress bar from a description and a number of steps; yields a function of the steps done, which may
-distinguish kinds of work (:class:`capbench.core.progress.Parts`)."""
+distinguish kinds of work (:class:`capbench.core.progress.Display`)."""
 
 
 def no_progress(description: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:

@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -316,36 +316,22 @@ def find_weights(used_by: str) -> Path:
     return _installed(next((state for state in states if state.state != "missing"), states[0]))
 
 
-class _Kind(NamedTuple):
-    """Noun for one model of a kind, file of its sample, and command that creates one; None if there are none."""
-
-    noun: str
-    sample: str | None
-    command: str | None
-
-
-_GROUNDING = _Kind("grounding model", "sample_scan.safetensors", "capbench train scan")
-_BERT = _Kind("BERT-like model", None, None)  # a folder that others made
-_KINDS = {
-    "faier": _Kind("FAIEr model", "sample_faier.safetensors", "capbench train faier"),
-    "vilbertscore": _Kind("ViLBERT", "sample_vilbert.safetensors", "capbench train vilbert"),
+_GROUNDING = "sample_scan.safetensors"
+_SAMPLES: dict[str, str | None] = {
+    "faier": "sample_faier.safetensors",
+    "vilbertscore": "sample_vilbert.safetensors",
     "tiger": _GROUNDING,
     "reo": _GROUNDING,
-    "clipscore": _Kind("CLIP", "sample_clip.safetensors", "capbench models add clip-vit-b32"),
-    "pac-s": _Kind("CLIP of PAC-S", "sample_pac_s.safetensors", "capbench models add pac-s-vit-b32"),
-    "leic": _Kind("network of LEIC", None, "capbench train leic"),
-    "nneval": _Kind("network of NNEval", None, "capbench train nneval"),
-    "bertscore": _BERT,
-    "bert-tbr": _BERT,
+    "clipscore": "sample_clip.safetensors",
+    "pac-s": "sample_pac_s.safetensors",
+    **dict.fromkeys(("leic", "nneval", "bertscore", "bert-tbr")),
 }
-"""By metric."""
-# Of all metrics (""), or of a plug-in's, which may use grounding models.
-_OTHER = _Kind("file of weights", _GROUNDING.sample, None)
+"""Metric → file of its sample; metrics of plug-ins may use grounding models."""
 
 
 def has_sample(metric: str) -> bool:
     """True if capbench includes a sample of a metric's model."""
-    return metric in _KINDS and _KINDS[metric].sample is not None
+    return _SAMPLES.get(metric) is not None
 
 
 def is_known(name: str) -> bool:
@@ -359,22 +345,19 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
     if os.path.exists(path):  # noqa: PTH110  Path.exists raises if a name is too long
         read_ensemble(path)
         return path
-    kind = _KINDS.get(metric, _OTHER)
-    text = os.fspath(model)
+    text, sample = os.fspath(model), _SAMPLES.get(metric, _GROUNDING)
     if text == "sample":
-        if kind.sample is None:
-            hint = f"Create one with '{kind.command}'" if kind.command else f"Pass a folder: --model {metric}=FOLDER"
-            message = f"capbench includes no sample of a {kind.noun}"
+        if sample is None:
+            message, hint = f"capbench includes no sample of a model for {metric}", "Pass a file or folder"
             raise ModelError(message, code="missing-weights", value=text, hint=hint)
-        return Path(__file__).parent / "sample" / kind.sample
+        return Path(__file__).parent / "sample" / sample
     if not is_known(text):
-        names = ["sample"] if kind.sample else []
+        names = ["sample"] if sample else []
         names += [name for name, weights in entries().items() if metric in weights.used_by]
         hint = f"Pass a file. {suggest(text, names)}"
         if path.suffix or path.name != text:  # a path, not a name
-            hint = "Correct the path"
-            if kind.command:
-                hint += f", or create one with '{kind.command}' or 'capbench models combine'"
-        raise ModelError(f"there is no such {kind.noun}", code="missing-weights", value=text, path=path, hint=hint)
+            hint = f"Correct the path, or get a model by {way_to(metric, '') or 'training one (capbench train)'}"
+        message = f"there is no such model for {metric}" if metric else "there is no such model"
+        raise ModelError(message, code="missing-weights", value=text, path=path, hint=hint)
     path = _installed(status(text))
     return path.parent if entry(text).is_folder else path

@@ -163,7 +163,7 @@ class Slow(Lengths):
     order_of_work: ClassVar[list[str]] = []
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
-        def run(progress: Progress) -> None:
+        def run(progress: Progress, _: object) -> None:
             self.order_of_work.append("slow work")
             progress(2)
 

@@ -115,7 +115,7 @@ class Slow(Length):
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
         lengths = {len(item.candidate.split()) for item in items} - set(self.learnt)
 
-        def run(progress: Progress) -> None:
+        def run(progress: Progress, _: object) -> None:
             for length in sorted(lengths):
                 self.learnt.append(length)
                 progress(1)

@@ -142,7 +142,7 @@ class Faier(ImageMetric):
         ordered = sorted({*texts} - {"."})
         work = parsing(ptb.tokenize(ordered), self.resources.data) if progress else None
         if progress and work:
-            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
+            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds), None)
         return dict(zip(ordered, scene_graph.triplets(ordered, data=self.resources.data), strict=True))
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
