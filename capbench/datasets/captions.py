@@ -26,7 +26,7 @@ from capbench.core.errors import DataError, MissingFileError, UsageError, sugges
 from capbench.core.records import caption_key
 from capbench.datasets.judgement_files import parse_caption, parse_image
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.caption_readers import Captions, image_field, read_captions_file
+from capbench.datasets.user.caption_readers import Captions, read_captions_file, record_image
 from capbench.datasets.user.captions import CANDIDATE_FORM, TEXT_KEYS, candidate_records
 
 _FLICKR8K_LIST = "flickr8k/Flickr_8k.{}Images.txt"
@@ -184,8 +184,9 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
         text = next((record[key] for key in TEXT_KEYS if record.get(key)), None)
         if text is None:
             raise DataError("has no 'caption'", code="missing-key", path=path, row=row, hint=CANDIDATE_FORM)
-        image = parse_image(str(image_field(record, path, row)), "image", path=path, row=row)
-        by_image.setdefault(image, []).append(parse_caption(text, "caption", path=path, row=row, user=True))
+        by_image.setdefault(record_image(record, path, row), []).append(
+            parse_caption(text, "caption", path=path, row=row, user=True)
+        )
     most = max(map(len, by_image.values()), default=0)
     for image, texts in by_image.items():
         if len(texts) != most:

@@ -55,6 +55,13 @@ class Table:
         for cells in zip(*self.columns.values(), strict=True) if self.columns else [()] * len(self.numbers):
             yield {name: cell for name, cell in zip(self.columns, cells, strict=True) if cell is not None}
 
+    def parsed(self, cell: Any) -> Any:
+        """The JSON in a cell of a table of texts; other cells unchanged."""
+        if isinstance(cell, str) and self.decimals:
+            with contextlib.suppress(ValueError):
+                return json.loads(cell)
+        return cell
+
     def values(self, name: str, cells: Iterable[Any]) -> list[float | None]:
         """Cells of a column as numbers, None where a cell is not a finite number."""
         cells = list(cells)

@@ -247,7 +247,7 @@ def captions_of_records(records: Iterable[tuple[int | str, Mapping[str, Any]]], 
     made = _Collected(path, user=True)
     listed: set[str] = set()
     for row, record in records:
-        image = parse_image(named(image_field(record, path, row)), "image", path=path, row=row)
+        image = record_image(record, path, row)
         key = next((k for k in ("references", "captions", "caption", "reference") if k in record), None)
         if key is None:
             raise made.bad("missing-key", "has no 'references' or 'caption'", row)
@@ -259,10 +259,10 @@ def captions_of_records(records: Iterable[tuple[int | str, Mapping[str, Any]]], 
     return made.done()
 
 
-def image_field(record: Mapping[str, Any], path: PathLike, row: int | str) -> Any:
-    """The image of a record."""
+def record_image(record: Mapping[str, Any], path: PathLike, row: int | str) -> str:
+    """The id of the image of a record."""
     key = next((key for key in ("image", "image_id", "image_name") if key in record), None)
     if key is None:
         hint = "Add the image of the caption"
         raise DataError("has no 'image' or 'image_id'", code="missing-image", path=path, row=row, hint=hint)
-    return record[key]
+    return parse_image(named(record[key]), "image", path=path, row=row)

@@ -6,7 +6,6 @@ candidates each and a common file of references.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,10 +20,10 @@ from capbench.datasets.tables import SUFFIXES, filled, json_lines, read_table
 from capbench.datasets.user.caption_readers import (
     Captions,
     captions_of_records,
-    image_field,
     named,
     parse_captions,
     read_token,
+    record_image,
 )
 
 _MOST_LISTED = 3
@@ -121,7 +120,7 @@ def _joined(records: Iterable[Record], path: Path, known: _Known, options: Readi
     left_out = 0
     owners: dict[str, Item] = {}  # id → first item with this id
     for row, record in records:
-        name = image = parse_image(named(image_field(record, path, row)), "image", path=path, row=row)
+        name = image = record_image(record, path, row)
         texts: tuple[str, ...] = ()
         group = ""
         if references is not None:
@@ -235,19 +234,10 @@ def _table_records(path: Path) -> Iterator[Record]:
         if numbered:
             record["references"] = [cells[name] for name in numbered if name in cells]
         if listed is not None:
-            record["references"] = _listed_cell(cells.get(listed, []), path, row)
+            record["references"] = table.parsed(cells.get(listed, []))
         if text is not None:
             record["caption"] = cells.get(text, "")
         yield row, record
-
-
-def _listed_cell(cell: Any, path: Path, row: int | str) -> Any:
-    """The list in a cell: JSON in text tables."""
-    try:
-        return json.loads(cell) if isinstance(cell, str) else cell
-    except ValueError:
-        hint = 'Write ["…", "…"], or use the columns reference_1, reference_2, …'
-        raise DataError("'references' is not a JSON list", code="wrong-type", path=path, row=row, hint=hint) from None
 
 
 def candidate_records(path: Path) -> Iterator[Record]:

@@ -103,17 +103,7 @@ def parse_scale(text: str) -> tuple[float, float] | None:
 
 def reading_note(fields: Mapping[str, str]) -> str:
     """The line that names columns and the fields they are read as: ``{"ref1": "reference_1"}``."""
-    by_field: dict[str, list[str]] = {}
-    for column, denoted in fields.items():
-        match = _NUMBERED.fullmatch(denoted)
-        by_field.setdefault(f"{match[1]}s" if match else denoted, []).append(f"'{column}'")
-    unread = by_field.pop("", [])
-    parts = [f"{_listed(columns)} read as {name}" for name, columns in by_field.items()]
-    return "columns: " + ", ".join([*parts, *([f"{_listed(unread)} not read"] if unread else [])])
-
-
-def _listed(columns: list[str]) -> str:
-    return columns[0] if len(columns) == 1 else f"{', '.join(columns[:-1])} and {columns[-1]}"
+    return "columns: " + ", ".join(f"'{name}' {f'read as {of}' if of else 'not read'}" for name, of in fields.items())
 
 
 def check_columns(flag: str, columns: Mapping[str, str], others: Iterable[str] = ()) -> None:
@@ -372,7 +362,7 @@ class _Rows(_Problems):
                 gaps = [of is not None and of != row[: len(of)] for of, row in zip(lists, rows, strict=True)]
         if plural in self.frame:
             cells = self.frame[plural].tolist()
-            parsed = [self.parsed(cell) for cell in cells]
+            parsed = [self.table.parsed(cell) for cell in cells]
             if stem == RATING:  # a single rating
                 parsed = [[value] if isinstance(value, int | float) else value for value in parsed]
             wrong = [not isinstance(value, list | None) for value in parsed]
@@ -388,15 +378,6 @@ class _Rows(_Problems):
         gap, hint = f"a '{stem}_…' cell is empty before a filled one", "Fill the cells from the left"
         self.add(gaps, "missing-value", gap, hint, stem)
         return lists
-
-    def parsed(self, cell: Any) -> Any:
-        """The JSON in a cell of a table; ``""`` for another text."""
-        if not isinstance(cell, str) or not self.table.decimals:
-            return cell
-        try:
-            return json.loads(cell)
-        except ValueError:
-            return ""
 
     def numbers_of(self, name: str, kind: str = "number", limit: float = math.inf) -> Any:
         """(rows) A column as numbers, NaN for a missing cell or one with another value, which is a problem."""
@@ -445,7 +426,7 @@ class _Rows(_Problems):
             if name in rating_columns or (name.startswith("rating_") and not _NUMBERED.fullmatch(name)):
                 given[name if name in rating_columns else name[7:]] = self.frame[name].tolist()
         if "ratings" in self.frame:  # objects of aspects
-            cells = [self.parsed(cell) for cell in self.frame["ratings"]]
+            cells = [self.table.parsed(cell) for cell in self.frame["ratings"]]
             objects: list[dict[str, Any]] = [cell if isinstance(cell, dict) else {} for cell in cells]
             if any(objects):
                 self.set("ratings", [None if row else cell for row, cell in zip(objects, cells, strict=True)])
