@@ -192,8 +192,9 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Read a whole UTF-8 text file; a byte-order mark is dropped and ``\\r\\n`` becomes ``\\n``."""
-    return decode_text(read_bytes(path), path)
+    """Read a whole UTF-8 text file, also ``.gz``; a byte-order mark is dropped and ``\\r\\n`` becomes ``\\n``."""
+    packed = os.fspath(path).lower().endswith(".gz")
+    return decode_text(unpack_gzip(path) if packed else read_bytes(path), path)
 
 
 _SPREADSHEETS = {  # first bytes → kind of file

@@ -9,14 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError, check_choice
-from capbench.core.files import (
-    cache_dir,
-    decode_text,
-    read_bytes,
-    read_json,
-    sha256_file,
-    unpack_gzip,
-)
+from capbench.core.files import cache_dir, read_json, read_text, sha256_file
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.catalog import Catalog, Count, DatasetEntry, FileEntry, Need
 from capbench.datasets.judgement_files import file_error
@@ -210,9 +203,7 @@ def count_rows(path: Path, count: Count) -> int:
     """Count the entries of a file with the method in the catalog."""
     match count.how:
         case "lines":
-            data = read_bytes(path)
-            text = decode_text(unpack_gzip(path) if data[:2] == b"\x1f\x8b" else data, path)
-            return sum(1 for line in text.split("\n") if line.strip())
+            return sum(1 for line in read_text(path).split("\n") if line.strip())
         case "rows":
             table = read_table(path, quotes=path.suffix == ".csv")
             return len(table.numbers) + table.blank

@@ -307,23 +307,18 @@ def _align(
     pairs: Sequence[Pair], labelled: Sequence[LabelledPair], source: Path, json_path: Path
 ) -> list[LabelledPair]:
     """The JSON's pairs in the order of ``pairs``: the n-th pair of a category is the n-th of that category."""
-    remaining: dict[str, list[LabelledPair]] = {}
-    for candidate in reversed(labelled):
-        remaining.setdefault(candidate.category, []).append(candidate)
-    ordered = []
-    for number, pair in enumerate(pairs, 1):
-        of_category = remaining.get(pair.category, [])
-        match = of_category.pop() if of_category else None
-        if match is None or (match.image, match.candidates) != (pair.image, pair.candidates):
-            which = f"pair {number} ({pair.category}, image {pair.image})"
+    if len(labelled) != len(pairs):
+        problem = f"contains {len(labelled)} pairs, but {source.name} {len(pairs)}"
+        raise file_error(problem, "mismatch", json_path, value=len(labelled))
+    order = sorted(range(len(pairs)), key=lambda place: CATEGORIES.index(pairs[place].category))
+    of_place = dict(zip(order, labelled, strict=True))
+    for place, pair in enumerate(pairs):
+        other = of_place[place]
+        if (other.category, other.image, other.candidates) != (pair.category, pair.image, pair.candidates):
+            which = f"pair {place + 1} ({pair.category}, image {pair.image})"
             problem = f"{which} is not the next {pair.category} pair of {json_path.name}"
             raise file_error(problem, "mismatch", source)
-        ordered.append(match)
-    left = sum(len(of_category) for of_category in remaining.values())
-    if left:
-        problem = f"contains {left} pairs that {source.name} does not"
-        raise file_error(problem, "mismatch", json_path, value=left)
-    return ordered
+    return [of_place[place] for place in range(len(pairs))]
 
 
 def _items(pairs: Pairs, references: Sequence[tuple[str, ...]]) -> tuple[Item, ...]:

@@ -150,21 +150,19 @@ def statistic_title(label: str) -> str:
     return f"{before}{space}{_TITLES.get(symbol, symbol)}"
 
 
+_CAPTIONS = {
+    "tau-b": "Kendall's tau-b",
+    "tau-c": "Kendall's (Stuart's) tau-c",
+    "spearman": "Spearman's rho",
+    "pearson": "Pearson's r",
+    "acc-eq": "pairwise accuracy with tie calibration, acc*_eq",
+}
+_IMAGES = {name: f"{title} of each image's captions, averaged over images" for name, title in _CAPTIONS.items()}
 _COEFFICIENTS: dict[Level, dict[str, str]] = {
-    "captions": {
-        "tau-b": "Kendall's tau-b",
-        "tau-c": "Kendall's (Stuart's) tau-c",
-        "spearman": "Spearman's rho",
-        "pearson": "Pearson's r",
-        "acc-eq": "pairwise accuracy with tie calibration, acc*_eq",
-    },
+    "captions": _CAPTIONS,
     "images": {
-        "tau-b": "Kendall's tau-b of each image's captions, averaged over images",
-        "tau-c": "Kendall's (Stuart's) tau-c of each image's captions, averaged over images",
-        "spearman": "Spearman's rho of each image's captions, averaged over images",
-        "pearson": "Pearson's r of each image's captions, averaged over images",
-        "acc-eq": "pairwise accuracy with tie calibration, acc*_eq, of each image's captions, averaged over images; "
-        "one ε for all images",
+        **_IMAGES,
+        "acc-eq": f"{_IMAGES['acc-eq']}; one ε for all images",
         "acc-eq-held-out": "pairwise accuracy of each image's captions, averaged over images; ε of each random half of "
         "the images is calibrated on the other half (acc*_eq, cross-fitted; seed 0)",
         "difference-pearson": "pairwise difference Pearson: r of the differences between captions of one image, over "

@@ -141,7 +141,7 @@ _Row = tuple[Number, dict[str, Any]]
 
 def _separated_cells(path: Path, form: str, quotes: bool) -> tuple[list[tuple[int, Sequence[str]]], str]:
     """The first line and the cells of each row, and the delimiter."""
-    text = files.decode_text(files.unpack_gzip(path), path) if form.endswith(".gz") else files.read_text(path)
+    text = files.read_text(path)
     if not text.strip():
         raise DataError("is empty", code="damaged", path=path, hint="Write or download the file again")
     head = text.lstrip().partition("\n")[0]

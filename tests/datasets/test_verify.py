@@ -51,7 +51,7 @@ LISTS = json.dumps([{"caption": ["a", "b"]}, {"caption": ["c"]}]).encode()
     ],
 )
 def test_entries_are_counted(tmp_path: Path, content: bytes, how: str, more: dict[str, Any], number: int) -> None:
-    file = tmp_path / ("a.csv" if b";" in content else "a")
+    file = tmp_path / ("a.csv" if b";" in content else "a.gz" if content[:2] == b"\x1f\x8b" else "a")
     file.write_bytes(content)
     assert count_rows(file, spec(how, **more)) == number
 
@@ -78,9 +78,9 @@ def test_mat_counts_the_variable_that_is_there(tmp_path: Path) -> None:
 def test_a_file_of_another_form_is_an_error(
     tmp_path: Path, content: bytes, how: str, more: dict[str, Any], code: str, row: int | None, value: object
 ) -> None:
-    file = tmp_path / "a"
+    file = tmp_path / ("a.gz" if content[:2] == b"\x1f\x8b" else "a")
     file.write_bytes(content)
-    with raises(DataError, code, path=tmp_path / "a", row=row, value=value):
+    with raises(DataError, code, path=file, row=row, value=value):
         count_rows(file, spec(how, **more))
 
 

@@ -228,11 +228,8 @@ def read_multi30k(folder: PathLike) -> Captions:
         for number in range(1, 6):
             path = root / "raw" / f"{split}.{number}.en"
             packed = path.with_name(f"{path.name}.gz")
-            if path.is_file() or not packed.is_file():
-                texts = files.read_lines(path)
-            else:
-                path = packed
-                texts = files.decode_text(files.unpack_gzip(path), path).removesuffix("\n").split("\n")
+            path = packed if packed.is_file() and not path.is_file() else path
+            texts = files.read_lines(path)
             if len(texts) != len(images):
                 problem = f"has {len(texts)} lines, but {split_list.name} lists {len(images)} images"
                 raise file_error(problem, "mismatch", path, value=len(texts))
