@@ -227,12 +227,12 @@ def _installed_judgements(root: DataRoot, caller: Caller) -> list[str]:
     from capbench.datasets.base import dataset_names, load_dataset
     from capbench.datasets.catalog import catalog
     from capbench.datasets.inventory import missing_needs
-    from capbench.datasets.user.judgements import imported_names
+    from capbench.datasets.user.judgements import imported_folders
 
     known = catalog().datasets
     published = [name for name in dataset_names() if name in known and load_dataset(name).in_default]
     absent = [name for name in published if missing_needs(known[name], root)]
-    installed = [*(name for name in published if name not in absent), *imported_names(root)]
+    installed = [*(name for name in published if name not in absent), *imported_folders(root)]
     if absent and installed:
         caller.note(f"left out: {', '.join(absent)}; 'capbench data info NAME' lists the missing files")
     return installed or published

@@ -147,9 +147,9 @@ def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
 def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
     """All facts of imported judgements; ``folder`` is their folder."""
     from capbench.datasets.opening import open_dataset
-    from capbench.datasets.user.judgements import find_imported, read_meta
+    from capbench.datasets.user.judgements import imported_folders, read_meta
 
-    folder = find_imported(name, root)
+    folder = imported_folders(root).get(name)
     assert folder is not None
     meta = read_meta(folder)
     opened = open_dataset(name, root)
@@ -200,9 +200,9 @@ def verify_data(
     Without names, of all data sets; files of a data set that is not installed are then omitted.
     """
     from capbench.datasets.inventory import verify_file
-    from capbench.datasets.user.judgements import imported_names
+    from capbench.datasets.user.judgements import imported_folders
 
-    chosen = list(dict.fromkeys(names)) or [*known.datasets, *imported_names(root)]
+    chosen = list(dict.fromkeys(names)) or [*known.datasets, *imported_folders(root)]
     plan = {name: _to_check(name, known, root, requested=bool(names)) for name in chosen if name in known.datasets}
     paths = list(dict.fromkeys(path for files in plan.values() for path in files))
     with progress("verifying", len(paths)) as step:
@@ -236,10 +236,10 @@ def _verify_imported(name: str, root: DataRoot) -> FileReport:
     from capbench.core.files import sha256_file
     from capbench.datasets.inventory import FileReport
     from capbench.datasets.opening import open_dataset
-    from capbench.datasets.user.judgements import find_imported, read_meta
+    from capbench.datasets.user.judgements import imported_folders, read_meta
 
     path = f"imported/{name}/judgements.jsonl"
-    folder = find_imported(name, root)
+    folder = imported_folders(root).get(name)
     assert folder is not None
     try:
         digest = sha256_file(folder / "judgements.jsonl")

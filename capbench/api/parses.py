@@ -68,7 +68,7 @@ def _texts(name: str, root: DataRoot) -> list[str]:
     from capbench.datasets.captions import CORPORA, load_captions
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.tables import SUFFIXES
-    from capbench.datasets.user.judgements import imported_names
+    from capbench.datasets.user.judgements import imported_folders
 
     is_table = name.lower().endswith(SUFFIXES) and not name.lower().endswith(".json")
     is_file = Path(name).expanduser().exists() and not is_table
@@ -79,7 +79,7 @@ def _texts(name: str, root: DataRoot) -> list[str]:
     except UsageError as error:
         if error.code != "unknown-name" or error.value != name:
             raise
-        choices = [*dataset_names(), *imported_names(root), *CORPORA]
+        choices = [*dataset_names(), *imported_folders(root), *CORPORA]
         message, hint = f"'{name}' is not a data set, a corpus of captions or a file", suggest(name, choices)
         raise UsageError(message, code="unknown-name", value=name, hint=hint) from error
     texts: dict[str, None] = {}

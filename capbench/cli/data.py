@@ -101,7 +101,7 @@ def info(
     from capbench.datasets.base import dataset_names
     from capbench.datasets.catalog import catalog
     from capbench.datasets.root import find_root
-    from capbench.datasets.user.judgements import imported_names
+    from capbench.datasets.user.judgements import imported_folders
 
     root = find_root(data)
     if protocols:
@@ -109,7 +109,7 @@ def info(
         facts = protocol_facts(dataset or [], root)
         common.answer(json_output, facts, (line for e in facts for line in (e["title"], *_protocol_lines(e), "")))
         return
-    known, imported = catalog(), imported_names(root)
+    known, imported = catalog(), imported_folders(root)
     for name in dataset or []:
         check_choice("data set", name, [*dict.fromkeys([*known.datasets, *dataset_names()]), *imported])
     common.announce_root(root, json_output=json_output)

@@ -16,7 +16,7 @@ from capbench.datasets.judgement_files import file_error
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.datasets.tables import read_table
-from capbench.datasets.user.judgements import imported_names
+from capbench.datasets.user.judgements import imported_folders
 
 if TYPE_CHECKING:
     from capbench.core.download import Progress
@@ -53,7 +53,7 @@ def missing_needs(entry: DatasetEntry, root: DataRoot) -> list[Need]:
 
 def inventory(root: DataRoot, known: Catalog) -> list[DatasetStatus]:
     """The status of every data set: in the catalog, registered by plug-ins, or imported."""
-    names = dict.fromkeys([*known.datasets, *dataset_names(), *imported_names(root)])
+    names = dict.fromkeys([*known.datasets, *dataset_names(), *imported_folders(root)])
     return [_status(name, root, known) for name in names]
 
 

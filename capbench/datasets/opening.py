@@ -26,7 +26,7 @@ from capbench.datasets.judgement_files import ByName
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
 from capbench.datasets.tables import OTHER_SPREADSHEETS, SUFFIXES
-from capbench.datasets.user.judgements import imported_names, open_imported
+from capbench.datasets.user.judgements import imported_folders, open_imported
 
 Human = TypeVar("Human", Ratings, Preferences)
 
@@ -293,13 +293,13 @@ def _open(name: str, root: DataRoot, columns: Mapping[str, str] | None) -> Datas
         read_user_file(Path(name).expanduser())  # raises an error: a file of judgements was opened above
     if ":" in name:
         return load_dataset(name)(root)
-    choices = [*dataset_names(), *imported_names(root)]
+    choices = [*dataset_names(), *imported_folders(root)]
     raise UsageError(f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, choices))
 
 
 def judged_images(root: DataRoot, step: Callable[[int], None] = lambda _done: None) -> dict[str, set[str]]:
     """The images of every registered or imported data set with judgements whose files are in the data folder."""
-    names = [*dataset_names(), *imported_names(root)]
+    names = [*dataset_names(), *imported_folders(root)]
     images: dict[str, set[str]] = {}
     for name in names:
         dataset = open_dataset(name, root)

@@ -141,10 +141,8 @@ class Thumb(Dataset):
         )
         judgement_files.require_references(items, selection.name, path)
         ratings = {
-            aspect: judgement_files.ratings(
-                range(len(selected)), (getattr(row, aspect) for row in selected), _SCALES[aspect]
-            )
-            for aspect in _SCALES
+            aspect: judgement_files.ratings((getattr(row, aspect) for row in selected), scale)
+            for aspect, scale in _SCALES.items()
         }
         return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
 

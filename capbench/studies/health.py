@@ -129,7 +129,7 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
     from capbench.datasets.catalog import catalog
     from capbench.datasets.inventory import missing_needs
     from capbench.datasets.root import find_root
-    from capbench.datasets.user.judgements import imported_names
+    from capbench.datasets.user.judgements import imported_folders
 
     root = find_root(data)
     if not root.path.is_dir():
@@ -142,7 +142,7 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
             "data folder", "warn", "the embedded synthetic sample: its numbers say nothing about metrics", fix
         )
     missing = {name: [n.role for n in missing_needs(entry, root)] for name, entry in catalog().datasets.items()}
-    installed = [*(name for name, roles in missing.items() if not roles), *imported_names(root)]
+    installed = [*(name for name, roles in missing.items() if not roles), *imported_folders(root)]
     absent = [
         Check(f"  {name}", "missing", f"missing: {', '.join(roles)}", f"capbench data info {name}")
         for name, roles in missing.items()

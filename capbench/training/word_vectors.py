@@ -18,7 +18,7 @@ from capbench.datasets.base import dataset_names
 from capbench.datasets.captions import load_captions
 from capbench.datasets.opening import judged_images
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.judgements import imported_names
+from capbench.datasets.user.judgements import imported_folders
 from capbench.text import ptb
 from capbench.text.word_vectors import write_word2vec
 from capbench.weights.training_files import write_training_record
@@ -87,7 +87,7 @@ def train_caption_vectors(
     read = [load_captions(name, root) for name in corpora]
     ratings: dict[str, set[str]] = {}
     if not include_judged:
-        known = [*dataset_names(), *imported_names(root)]
+        known = [*dataset_names(), *imported_folders(root)]
         with caller.progress("reading the images of judged data sets", len(known)) as step:
             ratings = judged_images(root, step)
     images = list(dict.fromkeys(image for captions in read for image in captions))

@@ -195,7 +195,7 @@ def open_imported(name: str, root: DataRoot, columns: Mapping[str, str] | None =
         made = _make(path.name, path, table, root, f"the user's file {path.name}")
         made.file_columns = table.all_columns
         return made
-    folder = find_imported(name, root)
+    folder = imported_folders(root).get(name)
     if folder is None:
         return None
     meta, path = read_meta(folder), folder / "judgements.jsonl"
@@ -214,20 +214,13 @@ def _folders(root: DataRoot) -> list[Path]:
     return [*in_data_folder, home_dir() / "imported"]
 
 
-def imported_names(root: DataRoot) -> list[str]:
-    """Names of all imported data sets that are available with a data folder."""
-    entries: set[str] = set()
-    for folder in _folders(root):
+def imported_folders(root: DataRoot) -> dict[str, Path]:
+    """The folders of all imported data sets that are available with a data folder, by name in alphabetical order."""
+    folders: dict[str, Path] = {}
+    for folder in reversed(_folders(root)):
         with contextlib.suppress(OSError):
-            entries.update(entry.name for entry in folder.iterdir() if (entry / "meta.json").is_file())
-    return sorted(name for name in entries if _NAME.fullmatch(name))
-
-
-def find_imported(name: str, root: DataRoot) -> Path | None:
-    """The folder of an imported data set, or None."""
-    if not _NAME.fullmatch(name):
-        return None
-    return next((f / name for f in _folders(root) if os.path.isfile(f / name / "meta.json")), None)  # noqa: PTH113
+            folders |= {entry.name: entry for entry in folder.iterdir() if (entry / "meta.json").is_file()}
+    return {name: folders[name] for name in sorted(folders) if _NAME.fullmatch(name)}
 
 
 class _Source(BaseModel, extra="allow"):

@@ -12,7 +12,7 @@ from capbench.core.errors import DataError, UsageError
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.judgement_files import ImportProblemsError, read_user_file
-from capbench.datasets.user.judgements import ImportedDataset, import_file, imported_names
+from capbench.datasets.user.judgements import ImportedDataset, import_file, imported_folders
 from tests.datasets.user.frames import records
 from tests.errors import raises
 
@@ -370,7 +370,7 @@ def test_an_import_gives_what_the_file_gives(tmp_path: Path, root: DataRoot) -> 
     file = jsonl(tmp_path / "mine.jsonl", RATED, other(candidate="a boat", rating=None, ratings=[1, 2], group="far"))
     made = import_file(file, "mine", root, scale=(1, 5))
     assert made.path == root.path / "imported" / "mine" / "judgements.jsonl"
-    assert imported_names(root) == ["mine"]
+    assert list(imported_folders(root)) == ["mine"]
     again = open_dataset("mine", root)
     assert isinstance(again, ImportedDataset)
     (stored,) = again.load(again.protocol().items)
