@@ -201,9 +201,8 @@ class Composite(Dataset):
         """The existing exports of an aspect; the published names have "throughness"."""
         folder = self.root.path / "composite"
         names = ("correctness",) if aspect == "correctness" else ("thoroughness", "throughness")
-        paths = {subset: folder / f"{subset}_{name}.csv" for name in names for subset in SUBSETS}
-        paths |= {s: folder / f"{s}_{names[0]}.csv" for s in SUBSETS if not paths[s].is_file()}
-        return {subset: path for subset, path in paths.items() if path.is_file()}
+        paths = ((subset, folder / f"{subset}_{name}.csv") for name in names for subset in SUBSETS)
+        return {subset: path for subset, path in paths if path.is_file()}
 
     def _correctness(self) -> tuple[list[RatedCandidate], list[str]]:
         exports = self._exports("correctness")

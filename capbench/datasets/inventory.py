@@ -72,8 +72,7 @@ def _status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
             any_exist = any(need.needed and need.met(root.locate) is not None for need in entry.needs)
             protocol = str(load_dataset(name).protocol()) if registered else ""
             state: State = "partly" if any_exist else "absent"
-            roles = tuple(need.role for need in missing)
-            return replace(status, state=state, protocol=protocol, missing=roles)
+            return replace(status, state=state, protocol=protocol, missing=tuple(need.role for need in missing))
         if not registered:
             return status
     try:

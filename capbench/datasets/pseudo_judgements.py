@@ -40,6 +40,10 @@ _DEV = "flickr8k/Flickr_8k.devImages.txt"
 _FEATURES = "flickr8k/mobilenetv2_grid49_pca256_int8.npz"
 _WINDOWS = "pyr30"
 _FIRST, _LAST = 3, 2
+_RATING_AND_READ = {
+    "first-three-rate": (slice(None, _FIRST), slice(_FIRST, None)),
+    "last-two-rate": (slice(-_LAST, None), slice(None, -_LAST)),
+}  # an image's captions that rate, and those that metrics read; all for other selections
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,7 @@ class Flickr8kPseudo(Dataset):
             ratings = ByName[Ratings]({}, {"pseudo": MissingFileError("the items 'own-caption' have no ratings")})
             judgements = Judgements(self.name, selection.name, shown, ratings, {"own": pairs}, notes=notes)
             return (judgements,)
-        judges = {"first-three-rate": slice(None, _FIRST), "last-two-rate": slice(-_LAST, None)}.get(selection.name)
-        read = {"first-three-rate": slice(_FIRST, None), "last-two-rate": slice(None, -_LAST)}.get(selection.name)
+        judges, read = _RATING_AND_READ.get(selection.name, (slice(None), slice(None)))
         levels = pseudo_levels(text_scores(_with_references(items, judges)))
         places = np.arange(len(items), dtype=np.int64)
         scale = (1.0, float(levels.max()))
@@ -112,10 +115,8 @@ class Flickr8kPseudo(Dataset):
         return (Judgements(self.name, selection.name, shown, rated, nobody, notes=notes),)
 
 
-def _with_references(items: Sequence[Item], kept: slice | None) -> tuple[Item, ...]:
-    """The items with some of their references; None keeps all."""
-    if kept is None:
-        return tuple(items)
+def _with_references(items: Sequence[Item], kept: slice) -> tuple[Item, ...]:
+    """The items with some of their references."""
     return tuple(Item(i.image, i.candidate, i.references[kept], i.candidate_id, i.group) for i in items)
 
 

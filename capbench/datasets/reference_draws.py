@@ -24,15 +24,13 @@ def drawn(judgements: Judgements, selection: ItemSelection, count: int = 1) -> t
 
 def draw_references(items: Sequence[Item], count: int, seed: int, draws: int) -> list[tuple[Item, ...]]:
     """Items with the first ``count`` references of each in :func:`reference_orders`, in published order, per draw."""
-    items_by_draw = []
-    for orders in reference_orders(items, seed, draws):
-        sampled: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
-        for item, order in zip(items, orders, strict=True):
-            key = (item.image, item.references)
-            if key not in sampled:
-                sampled[key] = tuple(item.references[i] for i in sorted(order[:count]))
-        items_by_draw.append(tuple(replace(item, references=sampled[item.image, item.references]) for item in items))
-    return items_by_draw
+    return [
+        tuple(
+            replace(item, references=tuple(item.references[place] for place in sorted(order[:count])))
+            for item, order in zip(items, orders, strict=True)
+        )
+        for orders in reference_orders(items, seed, draws)
+    ]
 
 
 def reference_orders(items: Sequence[Item], seed: int, draws: int) -> Iterator[tuple[tuple[int, ...], ...]]:
