@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError, check_choice
 from capbench.core.files import cache_dir, read_json, read_text, sha256_file
@@ -218,14 +218,9 @@ def count_rows(path: Path, count: Count) -> int:
 def _entries(path: Path, count: Count) -> int:
     """The entries of a list or object, or of all lists in it."""
     value, at = read_json(path), count.at
-    lists: list[Any]
-    if count.how == "json":
-        lists = [value.get(at) if at is not None and isinstance(value, dict) else value]
-    elif not isinstance(value, dict | list):
-        lists = [None]
-    else:
-        entries = value.values() if isinstance(value, dict) else value
-        lists = [entry.get(at) if at is not None and isinstance(entry, dict) else entry for entry in entries]
+    several = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [None]
+    entries = [value] if count.how == "json" else several
+    lists = [entry.get(at) if at is not None and isinstance(entry, dict) else entry for entry in entries]
     if not all(isinstance(value, list | dict) for value in lists):
         raise file_error(f"has no list of {count.of}", "missing-key", path, value=at)
     return sum(map(len, lists))

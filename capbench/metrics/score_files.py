@@ -72,7 +72,7 @@ class ScoreFile:
         """Position in the file of a row (counted from 0), for messages."""
         return self.places + row if isinstance(self.places, int) else self.places[row]
 
-    def error(self, code: str, row: int, message: str, hint: str, value: object) -> DataError:
+    def error(self, code: str, row: int, message: str, hint: str, value: object = None) -> DataError:
         """The error of a row (counted from 0)."""
         return DataError(message, code=code, value=value, path=self.path, row=self.place(row), hint=hint)
 

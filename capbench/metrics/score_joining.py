@@ -123,10 +123,10 @@ class Join:
 
         ``items``: argument of ``capbench data items``, if there is one; ``words``: description of the items otherwise.
         """
-        of_what = (items or words or "these captions") + self._draw_in_words()
-        command = f"'capbench data items {items or 'DATASET'}'"
         if not len(self.missing):
             return None
+        of_what = (items or words or "these captions") + self._draw_in_words()
+        command = f"'capbench data items {items or 'DATASET'}'"
         path, file = self.file.path, self.file
         if self.other_references:
             number = f"{len(self.other_references):,}"
@@ -134,8 +134,7 @@ class Join:
             hint = f"Score the output of {command}"
             if file.label:
                 hint += f"; if it reads none, add {file.option('references', 'ignored')}"
-            place = file.place(self.other_references[0])
-            return DataError(message, code="mismatch", path=path, row=place, hint=hint)
+            return file.error("mismatch", self.other_references[0], message, hint)
         if self.is_empty and len(self.strange) == len(file):
             named = f"; its data set is {', '.join(file.datasets)}" if file.datasets else ""
             first = f"first: {_row_in_words(file, 0)}"
