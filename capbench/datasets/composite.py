@@ -187,11 +187,13 @@ class Composite(Dataset):
             whose = "a candidate of the image" if selection.name == "any-candidate-out" else "the candidate"
             notes.append(f"{left_out:,} references are left out (same text as {whose})")
         aspects: dict[str, Ratings] = {
-            "correctness": judgement_files.ratings((c.rating for c in rated if c.rating is not None), SCALE)
+            "correctness": judgement_files.ratings(
+                range(len(rated)), (c.rating for c in rated if c.rating is not None), SCALE
+            )
         }
         thoroughness = {place: c.thoroughness for place, c in enumerate(rated) if c.thoroughness is not None}
         if thoroughness:
-            aspects["thoroughness"] = judgement_files.ratings(thoroughness.values(), SCALE, item=[*thoroughness])
+            aspects["thoroughness"] = judgement_files.ratings(thoroughness.keys(), thoroughness.values(), SCALE)
             aspects["both"] = _pool(aspects["correctness"], aspects["thoroughness"])
         ratings = ByName(aspects, dict.fromkeys(("thoroughness", "both"), self._no_thoroughness()))
         judgements = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))

@@ -130,7 +130,7 @@ class CxcSits(_Cxc):
                 references = of_image[:4] if selection.name == "four-references" else of_image
             repeated += caption_key(caption.text) in set(map(caption_key, references))
             items.append(Item(row.image, caption.text, references, f"sentid:{row.caption}", OWN if is_own else CROSSED))
-        ratings = {"rating": judgement_files.ratings((row.score for row in rows), _SCALE)}
+        ratings = {"rating": judgement_files.ratings(range(len(rows)), (row.score for row in rows), _SCALE)}
         same = sum(item.group == OWN for item in items)
         notes = [
             f"{same:,} captions are rated with their own image, {len(items) - same:,} with another; the pooled number "
@@ -183,7 +183,7 @@ class CxcSts(_Cxc):
             group = CO_CAPTIONS if first.image == second.image else CROSSED
             forward.append(Item(first.image, first.text, (second.text,), f"sentid:{row.caption}-{row.other}", group))
             backward.append(Item(second.image, second.text, (first.text,), f"sentid:{row.other}-{row.caption}", group))
-        ratings = {"rating": judgement_files.ratings((row.score for row in rows), _SCALE)}
+        ratings = {"rating": judgement_files.ratings(range(len(rows)), (row.score for row in rows), _SCALE)}
         same = sum(item.group == CO_CAPTIONS for item in forward)
         notes: tuple[str, ...] = (f"{same:,} pairs of captions of one image, {len(rows) - same:,} of two images",)
         judgements = Judgements(self.name, selection.name, tuple(forward), ratings, notes=notes)

@@ -127,7 +127,7 @@ class _Flickr8k(Dataset):
         read = self._from_release if released or not path.is_file() else self._from_json
         items, values, notes = read(selection)
         scale = self.levels[0], self.levels[-1]
-        ratings = {self.aspect: judgement_files.ratings(values, scale, self.raters)}
+        ratings = {self.aspect: judgement_files.ratings(range(len(items)), values, scale, self.raters)}
         judgements = Judgements(self.name, selection.name, items, ratings, notes=tuple(notes))
         return drawn(judgements, selection)
 

@@ -97,15 +97,10 @@ def split_caption_id(caption_id: str) -> tuple[str, int] | None:
     return (stem if dot and tail.isdigit() and stem.lower().endswith(".jpg") else name), int(number)
 
 
-def ratings(
-    value: Iterable[float], scale: tuple[float, float], raters: int = 1, item: Sequence[int] | None = None
-) -> Ratings:
-    """Ratings in (item, rater) order: (m · raters,) ratings, those of an item consecutive; (m,) indices of items.
-
-    Without indices, all items are rated.
-    """
+def ratings(item: Iterable[int], value: Iterable[float], scale: tuple[float, float], raters: int = 1) -> Ratings:
+    """Ratings in (item, rater) order: (m,) indices of items, (m · raters,) ratings, those of an item consecutive."""
     values = np.fromiter(value, dtype=np.float64)
-    items = np.arange(len(values) // raters, dtype=np.int64) if item is None else np.array(item, dtype=np.int64)
+    items = np.fromiter(item, dtype=np.int64)
     rater = np.tile(np.arange(raters, dtype=np.int64), len(items))
     return Ratings(np.repeat(items, raters), values, rater, scale)
 

@@ -84,7 +84,7 @@ class _RatedCaptions(Dataset):
         more = sum(len(row.references) > _FEW for row in rows)
         if more and selection.name != "all-references":
             notes = [*notes, f"{more:,} items have more than {_FEW} references and keep {_FEW}"]
-        ratings = {"score": judgement_files.ratings(scores, (0.0, 1.0))}
+        ratings = {"score": judgement_files.ratings(range(len(rows)), scores, (0.0, 1.0))}
         return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
 
     def _scores(self, rows: Sequence[RatedRow]) -> tuple[list[float], list[str]]:

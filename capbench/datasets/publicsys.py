@@ -60,6 +60,6 @@ class PublicSys(Dataset):
         for row in rows:
             references = row.references or row.references_in(captions, row.image, "COCO", hint)
             items.append(Item(row.image, row.candidate, references, f"{row.image}#{row.system}", system=row.system))
-        ratings = {"rating": judgement_files.ratings((row.rating for row in rows), _SCALE)}
+        ratings = {"rating": judgement_files.ratings(range(len(rows)), (row.rating for row in rows), _SCALE)}
         notes = (f"{len({row.system for row in rows})} systems; the ratings are from a user's file",)
         return (Judgements(self.name, selection.name, tuple(items), ratings, notes=notes),)

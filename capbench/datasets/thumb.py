@@ -141,7 +141,7 @@ class Thumb(Dataset):
         )
         judgement_files.require_references(items, selection.name, path)
         ratings = {
-            aspect: judgement_files.ratings((getattr(row, aspect) for row in selected), scale)
+            aspect: judgement_files.ratings(range(len(selected)), (getattr(row, aspect) for row in selected), scale)
             for aspect, scale in _SCALES.items()
         }
         return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
