@@ -71,7 +71,7 @@ def _entry(cls: type[Metric]) -> dict[str, Any]:
         "metric": cls.name,
         "columns": list(cls.columns),
         "options": {declared.name: declared.default for declared in cls.option_type.declared()},
-        "needs": [need.name() for need in cls.needs],
+        "needs": [need.word for need in cls.needs],
         "waits_for": " and ".join(reason for _, reason in cls.missing(Resources())) or None,
         "citation": cls.citation,
     }
@@ -88,7 +88,7 @@ def _described(cls: type[Metric]) -> list[str]:
         free = " (needs no references)" if column in cls.reference_free() else ""
         lines.append(f"  {column}: {cls.titles.get(column, column)}{free}")
     lines.append("needs")
-    lines += [f"  {need.name()}" + (f": {missing[need]}" if need in missing else "") for need in cls.needs]
+    lines += [f"  {need.word}" + (f": {missing[need]}" if need in missing else "") for need in cls.needs]
     return [*lines, "options" if options else "no options", *(f"  {declared.describe()}" for declared in options)]
 
 

@@ -24,11 +24,7 @@ class Need:
     """True if it is only needed for the metric's slow work: items without such work are scored without it."""
     code: ClassVar[str] = "missing-option"
     """Code of the error if it is missing, one of :data:`capbench.core.errors.ERROR_CODES`."""
-    word: ClassVar[str]  # Its name in lists (``features``)
-
-    def name(self) -> str:
-        """Its name in lists."""
-        return self.word
+    word: str  # Its name in lists (``features``)
 
     def each(self) -> tuple[Need, ...]:
         """The single needs that this one stands for; by default itself."""
@@ -93,15 +89,11 @@ class Images(Need):
         find_pictures((item.image for item in items), resources)
 
 
-@dataclass(frozen=True)
 class Features(Need):
-    """Region features of the items' images, with ``size`` columns; None for any."""
+    """Region features of the items' images."""
 
-    size: int | None = None
-    code: ClassVar[str] = "missing-features"
-
-    def name(self) -> str:
-        return "features" if self.size is None else f"features of {self.size} columns"
+    code = "missing-features"
+    word = "features"
 
     def reads_store(self, options: Options) -> bool:
         """True if the store is read under these options, which is the default."""
@@ -113,12 +105,6 @@ class Features(Need):
             return "region features (--features STORE, from 'capbench extract-features' or 'capbench features import')"
         if not Path(store).exists():
             return f"region features: {store} does not exist (make it with 'capbench extract-features')"
-        if self.size is not None:
-            from capbench.features.store import open_store
-
-            with open_store(store) as opened:
-                if opened.feature_size != self.size:
-                    return f"region features of {self.size} columns (those of {store} have {opened.feature_size})"
         return None
 
     def check_items(self, items: Sequence[Item], resources: Resources, options: Options) -> None:
@@ -137,8 +123,8 @@ class Weights(Need):
     made_by: str = ""  # the command that makes such a model; ``""`` if it is only published
     metric: str = ""  # name of the metric in the registry of weights; ``""`` if the registry has none for it
     form: str = "FILE|NAME"  # what is passed
-    code: ClassVar[str] = "missing-weights"
-    word: ClassVar[str] = "weights"
+    code = "missing-weights"
+    word = "weights"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         if resources.model:
@@ -178,8 +164,8 @@ class Packages(Need):
     """Packages of extras, which an installation of the core does not include."""
 
     names: tuple[str, ...]
-    code: ClassVar[str] = "missing-package"
-    word: ClassVar[str] = "packages"
+    code = "missing-package"
+    word = "packages"
 
     def missing(self, label: str, resources: Resources, options: Options) -> str | None:
         absent = absent_package(*self.names)
@@ -205,9 +191,7 @@ class Columns(Need):
 
     def __init__(self, *metrics: str) -> None:
         self.metrics = metrics
-
-    def name(self) -> str:
-        return f"columns of {', '.join(self.metrics)}"
+        self.word = f"columns of {', '.join(metrics)}"
 
     def each(self) -> tuple[Need, ...]:
         from capbench.core import plugins

@@ -228,7 +228,7 @@ def left_out_of_all(resources: Resources, options: Mapping[str, Mapping[str, Any
             reasons[metric] = f"--model {resources.model} has no weights of them; pass theirs with --model NAME=FILE"
             continue
         if missing:
-            reasons[metric] = ", ".join(dict.fromkeys(need.name() for need, _ in missing))
+            reasons[metric] = ", ".join(dict.fromkeys(need.word for need, _ in missing))
     return reasons
 
 

@@ -77,8 +77,7 @@ class VifidelOptions(Options):
 class LabelsNeed(Features):
     """Object labels: the classes of a feature store, or a file."""
 
-    def name(self) -> str:
-        return "object labels"
+    word = "object labels"
 
     def reads_store(self, options: Options) -> bool:
         assert isinstance(options, VifidelOptions)
