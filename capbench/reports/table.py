@@ -40,6 +40,7 @@ class Column:
     text: bool = False  # its cells are texts, at the left
     width: float = 0.0  # share of the line that a column of long texts takes in LaTeX
     with_previous: bool = False  # never separated from the column at its left
+    place: tuple[str, str] = ("", "")  # protocol and group of its numbers
 
     @property
     def name(self) -> str:

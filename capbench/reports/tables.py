@@ -257,7 +257,7 @@ class _Place:
     def column(self) -> Column:
         """Our column."""
         full = {"acc.": "accuracy"}.get(self.head) or " ".join(statistic_title(self.head).split())
-        return Column(self.head, self.title, full)
+        return Column(self.head, self.title, full, place=self.key)
 
     def columns(self) -> list[Column]:
         """Our column, and next to it those of the paper."""
@@ -499,7 +499,8 @@ class _Builder:
         heads = [column.head for column in printed]
         footnotes = tuple(remarks_on_cells(rows, dict(enumerate(heads))))
         notes = (f"published: {self.result.published}", *self._remarks())
-        self.made.append(Table(title, tuple(map(Column, heads)), rows, footnotes=footnotes, notes=notes))
+        columns = tuple(Column(column.head, place=(column.protocol or "", column.group)) for column in printed)
+        self.made.append(Table(title, columns, rows, footnotes=footnotes, notes=notes))
 
     def _remarks(self) -> list[str]:
         """The remarks on the whole published table, once."""

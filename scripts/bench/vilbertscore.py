@@ -98,7 +98,7 @@ def _files(folder: Path, full: bool, chosen: Sequence[Item]) -> Resources:
     images = sorted({item.image for item in chosen})
     write_features(folder / "features.h5", images, regions, options.feature_dim)
     model, store = str(folder / "vilbert.safetensors"), str(folder / "features.h5")
-    return Resources(features=store, model=model, cache=False)
+    return Resources(features=store, model=model)
 
 
 class _Peer:

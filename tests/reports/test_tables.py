@@ -180,7 +180,7 @@ def test_choices_in_python_and_their_refusals() -> None:
     assert_well_formed(compared.to_latex())
     for digits in (-1, True, 2.5):
         with raises(UsageError, "out-of-range", value=digits):
-            compared.to_latex(digits=digits)  # type: ignore[typeddict-item]
+            compared.to_latex(digits=digits)  # type: ignore[arg-type]
 
 
 # The head of a number says which protocol it is wherever another one would have the same head.

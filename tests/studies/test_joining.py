@@ -381,20 +381,24 @@ def shipped_result(name: str) -> tuple[StudyResult, PublishedTable]:
     return join_published(result, published, plan.rows), published
 
 
-def columns_of(table: Table, published: PublishedTable) -> list[list[tuple[str, str]]]:
-    """By column of published numbers, next to ours or in a table of their own, the titles of rows with the numbers."""
-    heads = [column.head for column in table.columns]
-    alone = "paper" not in heads and {*heads} <= {column.head for column in published.columns}
-    return [
-        sorted((row.title, row.cells[at].value) for row in table.rows if row.cells[at].value)
-        for at, head in enumerate(heads)
-        if alone or head == "paper"
-    ]
+def places(table: Table, ours: set[tuple[str, str]]) -> list[tuple[str, str, str, str, str]]:
+    """Title of the row, protocol, group, head and published number of every cell with one."""
+    found = []
+    for at, column in enumerate(table.columns):
+        compared = "paper" in [following.head for following in table.columns[at + 1 : at + 2]]
+        if column.head == "paper":
+            place = (*table.columns[at - 1].place, table.columns[at - 1].head)
+        elif not compared and column.head != "diff" and column.place not in ours:  # a published column alone
+            place = (*column.place, column.head)
+        else:
+            continue
+        found += [(row.title, *place, row.cells[at].value) for row in table.rows if row.cells[at].value]
+    return found
 
 
-def expected_columns(result: StudyResult, table: PublishedTable) -> list[list[tuple[str, str]]]:
+def expected_places(result: StudyResult, table: PublishedTable) -> list[tuple[str, str | None, str, str, str]]:
     asked = {info.id for info in result.protocols}
-    expected: dict[str, list[tuple[str, str]]] = {}
+    expected = []
     rows, columns = {row.key: row for row in table.rows}, {column.key: column for column in table.columns}
     for (column_key, row_key), number in table.values.items():
         row, column = rows[row_key], columns[column_key]
@@ -405,15 +409,24 @@ def expected_columns(result: StudyResult, table: PublishedTable) -> list[list[tu
                 name = f"{row.variant}.{name}" if f"{row.variant}.{name}" in result.columns else row.variant
             title = result.columns.get(name) if column.protocol else None
             printed = rescaled(number.printed, {"fraction": 2}.get(column.unit, 0)).replace("± ", "±")
-            expected.setdefault(column_key, []).append((title or row.title, printed))
-    return [sorted(numbers) for numbers in expected.values()]
+            expected.append((title or row.title, column.protocol, column.group, column.head, printed))
+    return expected
 
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_every_number_of_a_shipped_studys_table_stands_in_its_place(name: str) -> None:
     result, table = shipped_result(name)
-    shown = [column for made in tables(result) for column in columns_of(made, table)]
-    assert sorted(filter(None, shown)) == sorted(expected_columns(result, table)) != []
+    ours = {(info.id, "") for info in result.protocols} | {(cell.protocol, cell.group) for cell in result.cells}
+    shown = [place for made in tables(result) for place in places(made, ours)]
+    expected = expected_places(result, table)
+    assert len(shown) == len(expected) > 0
+    # Columns of ours have heads of ours, those without a protocol the paper's.
+    assert sorted(place[:3] + place[4:] for place in shown) == sorted(
+        (title, protocol or "", group, printed) for title, protocol, group, _, printed in expected
+    )
+    assert {place[3] for place in shown if not place[1]} == {
+        head for _, protocol, _, head, _ in expected if not protocol
+    }
 
 
 def test_the_shipped_studies_print_every_published_number() -> None:

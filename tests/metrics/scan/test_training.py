@@ -22,6 +22,7 @@ from capbench.metrics.scan.files import load_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.metrics.scan.train import ScanTask
 from capbench.metrics.tiger import Tiger, rrs, wds
+from capbench.stats.retrieval import retrieval
 from capbench.text.vocabulary import Vocabulary
 from capbench.training import matching
 from capbench.training.trainer import Measurement, Trained, train
@@ -109,8 +110,12 @@ def test_similarities_block_by_block_are_those_one_by_one(
     monkeypatch.setattr(matching, "CAPTIONS", 5)
     task = ScanTask(settings(world), None, torch.device("cpu"), StopAfter())
     found: list[Any] = []
-    real = matching.retrieval
-    monkeypatch.setattr(matching, "retrieval", lambda matrix, *rest: real(found.append(matrix) or matrix, *rest))
+
+    def kept(matrix: Any, *rest: Any) -> dict[str, Any]:
+        found.append(matrix)
+        return retrieval(matrix, *rest)
+
+    monkeypatch.setattr(matching, "retrieval", kept)
     paused: list[int] = []
     task.validate(task.model, lambda: paused.append(1))
     assert len(paused) == 3
