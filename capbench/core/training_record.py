@@ -104,8 +104,7 @@ class TrainingRecord:
     # photographs with the human judgements that the file was fitted to; None if there are none
     fitted: Digests | None = None
     unrecorded: tuple[str, ...] = ()  # names of files that it was made from and that have no record
-    # how captions of judged images were treated, JSON values, for readers of the file; None if the training did not
-    # decide it
+    # how captions of judged images were treated, JSON values; empty if the training did not decide it
     treatment: Mapping[str, Any] | None = None
 
     @property
@@ -128,11 +127,13 @@ class TrainingRecord:
         if not isinstance(raw, dict):
             raise ValueError("is not an object")
         digests = {key: Digests.of_text(raw[key]) for key in ("photographs", "captions", "selected") if key in raw}
+        treatment = raw.get("judged")
         return cls(
             name,
             **digests,
             selected_by=str(raw.get("selected_by", "")),
             unrecorded=tuple(map(str, raw.get("unrecorded", ()))),
+            treatment=treatment if isinstance(treatment, dict) else None,
         )
 
 
@@ -151,6 +152,7 @@ def shared_record(records: Sequence[TrainingRecord], name: str) -> TrainingRecor
         **{key: shared(key) for key in ("photographs", "captions", "selected", "fitted")},
         selected_by=next((record.selected_by for record in records if record.selected_by), ""),
         unrecorded=tuple(dict.fromkeys(each for record in records for each in record.missing)),
+        treatment=records[0].treatment,
     )
 
 

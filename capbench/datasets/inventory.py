@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError, check_choice
 from capbench.core.files import cache_dir, read_json, read_text, sha256_file
@@ -220,7 +220,7 @@ def _entries(path: Path, count: Count) -> int:
     value, at = read_json(path), count.at
     several = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [None]
     entries = [value] if count.how == "json" else several
-    lists = [entry.get(at) if at is not None and isinstance(entry, dict) else entry for entry in entries]
+    lists: list[Any] = [entry.get(at) if at is not None and isinstance(entry, dict) else entry for entry in entries]
     if not all(isinstance(value, list | dict) for value in lists):
         raise file_error(f"has no list of {count.of}", "missing-key", path, value=at)
     return sum(map(len, lists))

@@ -68,7 +68,7 @@ class _Subject:
         for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
             plain.open(chosen)
             if work := plain.slow_work(chosen):
-                work.run(lambda _: None)
+                work.run(lambda _: None, None)
         return np.asarray(metric.statistics(chosen, lambda _: None))
 
     def same(self, expected: FloatArray, found: FloatArray, where: str, advice: str) -> None:
