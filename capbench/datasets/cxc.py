@@ -1,11 +1,7 @@
 """Crisscrossed Captions (CxC): ratings from 0 to 5 of captions with images and with other captions of COCO.
 
-Files (Parekh and others 2021), in ``cxc/`` of the data folder, tables separated by commas with a header:
-
-- ``sits_val.csv``, ``sits_test.csv`` (semantic image-text similarity): ``caption``, ``image``, ``agg_score``,
-  ``sampling_method``;
-- ``sts_val.csv``, ``sts_test.csv`` (semantic textual similarity): ``caption1``, ``caption2``, ``agg_score``,
-  ``sampling_method``.
+Files (Parekh and others 2021) in ``cxc/``: ``sits_val.csv``, ``sits_test.csv`` (semantic image-text similarity) and
+``sts_val.csv``, ``sts_test.csv`` (semantic textual similarity).
 
 ``agg_score`` is the mean of several raters. The images are those of COCO's Karpathy validation and test splits.
 Captions are given by their numbers in COCO only (``COCO_val2014:sentid:648388``). The rows of a SITS file with the

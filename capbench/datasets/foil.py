@@ -1,16 +1,13 @@
 """FOIL: does a metric prefer the correct caption to one with a wrong noun?
 
 ``foil/valse_foil-it.json`` contains 1,000 pairs of FOIL-COCO's test set (Shekhar and others 2017) as published by VALSE
-(Parcalabescu and others 2022): an object of entries with ``image_file``, ``caption``, ``foil``, the two nouns
-(``classes``, ``classes_foil``) and the votes of three raters (``mturk``). The references are COCO's captions of the
-image, from ``coco/captions_val2014.json`` or ``coco/dataset_coco.json``, which contain all images, or else from
+(Parcalabescu and others 2022), with the two nouns and the votes of three raters. The references are COCO's captions of
+the image, from ``coco/captions_val2014.json`` or ``coco/dataset_coco.json``, which contain all images, or else from
 Karpathy's test and validation splits, which contain only part of them. Pairs whose image has no captions there are left
 out and counted in a note.
 
-``foil/foilv1.0_test_2017.json`` is the complete test set of FOIL-COCO in COCO's format: ``images`` (``id``,
-``file_name``) and ``annotations`` with ``id`` (that of the modified COCO caption), ``image_id``, ``caption``, ``foil``
-(true or false) and, for foils, ``target_word`` (the correct noun) and ``foil_word`` (the wrong one). The annotations
-with one ``id`` are a correct caption and its foils; each foil makes a pair.
+``foil/foilv1.0_test_2017.json`` is the complete test set of FOIL-COCO in COCO's format. Annotations with one ``id``, that
+of the modified COCO caption, are a correct caption and its foils; each foil makes a pair.
 
 Pair i has the items 2i (correct caption) and 2i + 1 (foil).
 """

@@ -1,12 +1,9 @@
 """Foil sets in several parts, VALSE and SugarCrepe: does a metric prefer the correct caption to a changed copy?
 
-``valse/PART.json`` (Parcalabescu and others 2022), ten parts: an object of entries with ``image_file``, ``caption``,
-``foil`` and the votes of three annotators (``mturk``: ``caption``, ``foil``, ``other``). ``orig_caption`` (plurals) and
-``only_caption`` (coreference) are the COCO caption that the correct caption was made from. VALSE's eleventh part is the
-data set ``foil``.
-
-``sugarcrepe/PART.json`` (Hsieh and others 2023), seven parts: an object of entries with ``filename`` (an image of
-COCO's val2017), ``caption`` and ``negative_caption``.
+``valse/PART.json`` (Parcalabescu and others 2022), ten parts with the votes of three annotators; ``orig_caption``
+(plurals) and ``only_caption`` (coreference) are the COCO caption that the correct caption was made from. VALSE's
+eleventh part is the data set ``foil``. ``sugarcrepe/PART.json`` (Hsieh and others 2023): seven parts with images of
+COCO's val2017.
 
 The files contain no references. Where an image is a COCO image, COCO's captions of it can be references, from the same
 files as FOIL's; ``captions_train2014.json`` adds those of training images. The selections with references contain only

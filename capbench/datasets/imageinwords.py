@@ -48,16 +48,12 @@ _NAMES = {"IIW-Human": _HUMAN}  # verdicts of IIW-400 call its human description
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A set of side-by-side verdicts in a file.
-
-    ``image`` is the key of the image's name, ``other`` the name of the system compared with ``IIW`` and the key of its
-    description, ``verdicts`` the key of the object with the verdicts, ``""`` if they are keys of the entry.
-    """
+    """A set of side-by-side verdicts in a file."""
 
     file: str
-    image: str
-    other: str
-    verdicts: str
+    image: str  # key of the image's name
+    other: str  # name of the system compared with ``IIW``, and key of its description
+    verdicts: str  # key of the object with the verdicts, ``""`` if they are keys of the entry
     group: str
 
 

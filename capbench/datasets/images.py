@@ -39,10 +39,7 @@ def all_images(root: DataRoot) -> list[ImageFile]:
 
 
 def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tuple[list[ImageFile], list[str]]:
-    """The images of a data set under its default protocol, in the order of its items.
-
-    Returns the existing images, and the ids of missing ones.
-    """
+    """Images of a data set under its default protocol, in the order of its items, and the ids of missing ones."""
     dataset = open_dataset(name, root)
     ids = dict.fromkeys(item.image for item in dataset.load(dataset.protocol().items)[0].items)
     paths = image_finder(root, folder, dataset)(ids)

@@ -2,9 +2,7 @@
 
 Files in ``longcap-arena/`` (Matsuda and others 2025): for each test set and aspect, the Parquet files of the published
 split (``dci_val.desc-00000-of-00001.parquet``, one or several) or a table (``desc_dci_val.csv``). The set published as
-``dci_val`` is the paper's Test-A, ``dci_test`` its Test-B; the aspects are ``desc``, ``rel`` and ``flu``. The columns
-are ``file_name`` (the image), ``cand``, ``refs`` and ``score``, a mean of several raters from 0 to 1
-(:class:`capbench.datasets.nebula.RatedRow`).
+``dci_val`` is the paper's Test-A, ``dci_test`` its Test-B. A score is a mean of several raters from 0 to 1.
 """
 
 from __future__ import annotations

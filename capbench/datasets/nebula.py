@@ -3,14 +3,8 @@
 Files: ``nebula/nebula_test.json`` and ``polaris/polaris_test.json``, or the same data as ``.csv`` or ``.parquet``. The
 ids of images are hashes.
 
-- ``.json``: a list of objects;
-- ``.csv``: a table with a header; ``refs`` is a list in JSON or Python syntax (as pandas writes it), and quoted fields
-  may contain line breaks;
-- ``.parquet``.
-
-The columns are ``mt`` or ``cand`` (the candidate), ``refs``, ``score`` or ``human_score``, ``imgid`` or ``file_name``.
-A Parquet file that includes the images may name an image by its path instead (``img.path``, ``image.path``). Other
-columns are ignored.
+In tables ``refs`` is a list in JSON or Python syntax (as pandas writes it). A Parquet file that includes the images may
+name an image by its path (``img.path``, ``image.path``).
 
 Nebula has two versions. ``1`` is the test set as published. ``spica`` takes its scores from a larger collection of
 judgements by the same group: ``nebula/spica_train.csv``, ``spica_val.csv`` and ``spica_test.csv`` (``imgid``, ``mt``,

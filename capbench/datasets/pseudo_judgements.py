@@ -6,10 +6,9 @@ are drawn as Flickr8k's were (Hodosh et al. 2013): captions of *other* dev image
 with similar texts, some from anywhere. CIDEr, METEOR and ROUGE-L, which never see the picture, compare them with the
 image's own captions: the mean of their normal scores, cut into equally many items a level, is the rating.
 
-Text metrics are poor judges one by one, and all of one kind: differences of a few thousandths between good models mean
-nothing, and a caption that is right in other words counts as poor. This is a way to choose settings, not a result. A
-metric that reads the captions by which candidates are rated agrees with the rating by reading alone; under
-``first-three-rate`` and ``last-two-rate`` the metric reads the other captions.
+Text metrics are poor judges, so this is a way to choose settings, not a result. A metric that reads the captions by
+which candidates are rated agrees with the rating by reading alone; under ``first-three-rate`` and ``last-two-rate`` the
+metric reads the other captions.
 
 Files: ``flickr8k/Flickr8k.token.txt``, ``flickr8k/Flickr_8k.devImages.txt``, and the grid features of
 ``flickr8k/mobilenetv2_grid49_pca256_int8.npz``, by which images look alike.
@@ -139,12 +138,10 @@ def _own_and_foreign(items: Sequence[Item]) -> tuple[tuple[Item, ...], Preferenc
 def draw_candidates(
     captions: Mapping[str, Sequence[str]], looks: NDArray[np.floating], options: DrawOptions
 ) -> tuple[Item, ...]:
-    """Candidates from other images' captions.
+    """Candidates from other images' captions, ``4 × each`` an image, with their kind as group.
 
-    ``looks``: (images, d) one vector an image, in the order of ``captions``.
-
-    Returns Items image by image, ``4 × each`` of them each, with their kind as group. No candidate has the text of one
-    of the image's own captions, and none stands twice at an image.
+    ``looks``: (images, d) one vector an image, in the order of ``captions``. No candidate has the text of one of the
+    image's own captions, and none stands twice at an image.
     """
     images = list(captions)
     texts = [text for image in images for text in captions[image]]

@@ -1,9 +1,7 @@
 """THumB 1.0: captions by four captioners and by humans for the same 500 COCO images, rated with a rubric.
 
-Files, both JSON Lines (Kasai and others 2022): ``thumb/mscoco_THumB-1.0.jsonl`` (``SYS``, ``seg_id``, ``hyp``,
-``image``, precision ``P`` and recall ``R`` from 1 to 5, the penalties ``Fl``, ``Con`` and ``Inc``, and ``human_score``,
-which is (P + R) / 2 plus the penalties) and ``thumb/mscoco_references.json`` (``seg_id``, ``refs``: four of COCO's five
-captions; the fifth is the system ``Human``).
+Files, both JSON Lines (Kasai et al. 2022): ``thumb/mscoco_THumB-1.0.jsonl``, whose total is (precision + recall) / 2
+plus penalties, and ``thumb/mscoco_references.json`` (four of COCO's five captions; the fifth is the system ``Human``).
 
 A candidate is a system's caption of an image: identical captions of two systems are two candidates with separate
 ratings.
