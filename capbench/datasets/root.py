@@ -37,10 +37,7 @@ class DataRoot:
 
 
 def results_folder(name: str, *, sample: bool) -> Path:
-    """The folder of a study without ``--out``.
-
-    ``sample``: True if it reads the embedded sample, whose numbers never replace those of real judgements.
-    """
+    """The folder of a study without ``--out``; numbers of the embedded sample never replace those of real judgements."""
     return Path("results", "sample", name) if sample else Path("results", name)
 
 
@@ -52,10 +49,7 @@ def sample_dir() -> Path:
 
 
 def find_root(data: str | os.PathLike[str] | None = None) -> DataRoot:
-    """Choose the folder that data is read from.
-
-    ``data``: the value of ``--data``; ``"sample"`` is the embedded sample.
-    """
+    """The folder that data is read from; ``data``: the value of ``--data``, ``"sample"`` for the embedded sample."""
     if data is not None and not os.fspath(data):
         problem, hint = "the name of the data folder is empty", "Name a folder, or 'sample' for the embedded sample"
         raise UsageError(problem, code="missing-value", hint=hint)

@@ -208,18 +208,13 @@ def _origin(file: str, imported: str) -> str:
     return f"imported from {file} on {imported[:10]}"
 
 
-def _folders(root: DataRoot) -> list[Path]:
-    """The folders to search for imported data sets, in this order."""
-    in_data_folder = [] if root.is_sample else [root.path / "imported"]
-    return [*in_data_folder, home_dir() / "imported"]
-
-
 def imported_folders(root: DataRoot) -> dict[str, Path]:
     """The folders of all imported data sets that are available with a data folder, by name in alphabetical order."""
     folders: dict[str, Path] = {}
-    for folder in reversed(_folders(root)):
+    for parent in (home_dir(), *([] if root.is_sample else [root.path])):
         with contextlib.suppress(OSError):
-            folders |= {entry.name: entry for entry in folder.iterdir() if (entry / "meta.json").is_file()}
+            entries = (parent / "imported").iterdir()
+            folders |= {entry.name: entry for entry in entries if (entry / "meta.json").is_file()}
     return {name: folders[name] for name in sorted(folders) if _NAME.fullmatch(name)}
 
 
