@@ -6,8 +6,8 @@ the image, from ``coco/captions_val2014.json`` or ``coco/dataset_coco.json``, wh
 Karpathy's test and validation splits, which contain only part of them. Pairs whose image has no captions there are left
 out and counted in a note.
 
-``foil/foilv1.0_test_2017.json`` is the complete test set of FOIL-COCO in COCO's format. Annotations with one ``id`` are a
-correct caption and its foils; each foil makes a pair.
+``foil/foilv1.0_test_2017.json`` is the complete test set of FOIL-COCO in COCO's format. Annotations with one ``id``
+are a correct caption and its foils; each foil makes a pair.
 
 Pair i has the items 2i (correct caption) and 2i + 1 (foil).
 """

@@ -37,7 +37,7 @@ class DataRoot:
 
 
 def results_folder(name: str, *, sample: bool) -> Path:
-    """The folder of a study without ``--out``; numbers of the embedded sample never replace those of real judgements."""
+    """The folder of a study without ``--out``; those of the embedded sample never replace real numbers."""
     return Path("results", "sample", name) if sample else Path("results", name)
 
 
