@@ -158,21 +158,18 @@ def _of_long(file: ScoreFile, table: Table, wanted: Sequence[str]) -> ScoreFile:
     places = {identity: place for place, identity in enumerate(dict.fromkeys(identities))}
     columns: dict[str, FloatArray] = {}
     signatures: dict[str, str] = {}
+    hint = "Write one score of a caption under one signature to a file; score it again"
     for row, identity in enumerate(identities):
         column, place = texts["column"][row], places[identity]
         name = column if len(metrics_of[column]) == 1 else f"{texts['metric'][row]}.{column}"
         scores = columns.setdefault(name, np.full(len(places), np.nan))
         signature, caption, value = texts["signature"][row], texts["candidate"][row], table.columns["value"][row]
-        code, message, named = "", "", value
         if not abs(values[row]) <= _LARGEST:
-            code, message = "not-a-number", f"the value {value!r:.40} is not a finite number"
-        elif signatures.setdefault(name, signature) != signature:
-            code, message, named = "mismatch", f"'{name}' has another signature than in earlier rows", name
-        elif not np.isnan(scores[place]):
-            code, message, named = "duplicate", f"a second score of {name} for the same caption", caption
-        if code:
-            hint = "Write one score of a caption under one signature to a file; score it again"
-            raise file.error(code, row, message, hint, named)
+            raise file.error("not-a-number", row, f"the value {value!r:.40} is not a finite number", hint, value)
+        if signatures.setdefault(name, signature) != signature:
+            raise file.error("mismatch", row, f"'{name}' has another signature than in earlier rows", hint, name)
+        if not np.isnan(scores[place]):
+            raise file.error("duplicate", row, f"a second score of {name} for the same caption", hint, caption)
         scores[place] = values[row]
     for name in wanted:
         check_choice("column", name, columns, code="missing-column", path=file.path)
