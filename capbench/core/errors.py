@@ -11,7 +11,6 @@ import os
 import re
 import sys
 from collections.abc import Collection
-from functools import partial
 from typing import ClassVar, TypeVar
 
 ERROR_CODES: dict[str, str] = {
@@ -101,10 +100,8 @@ class CapbenchError(Exception):
 
     def __str__(self) -> str:
         """Place, message and hint in one line."""
-        place = "" if self.path is None else self.path
-        if self.row is not None:
-            where = f"row {self.row}" if isinstance(self.row, int) else self.row
-            place = f"{place}, {where}" if place else where
+        row = f"row {self.row}" if isinstance(self.row, int) else self.row
+        place = ", ".join(part for part in (self.path, row) if part)
         line = f"{place}: {self.message}" if place else self.message
         return f"{line}. {self.hint}." if self.hint else line
 
@@ -113,11 +110,6 @@ class CapbenchError(Exception):
     ) -> E:
         """The error, as one of another class, at its place in a file; ``hint`` replaces its own."""
         return kind(self.message, code=self.code, value=self.value, path=path, row=row, hint=hint or self.hint)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions with keyword arguments do not pickle by themselves, and errors cross process borders.
-        parts = {name: getattr(self, name) for name in ("code", "value", "path", "row", "hint")}
-        return partial(type(self), self.message, **parts), ()
 
 
 class UnfinishedError(CapbenchError):
@@ -213,9 +205,9 @@ def suggest(word: str, choices: list[str]) -> str:
 
     near = [choice for choice in choices if choice.lower().startswith(f"{word.lower()}-")][:_BEGINNINGS]
     near = near or difflib.get_close_matches(word.lower(), choices, n=1, cutoff=0.6)
-    listed = " or ".join(f"'{choice}'" for choice in near)
-    did_you = f"Did you mean {listed}? " if near else ""
-    return f"{did_you}Choices: {', '.join(choices)}" if choices else f"{did_you}There are no choices"
+    listed = "' or '".join(near)
+    did_you = f"Did you mean '{listed}'? " if near else ""
+    return did_you + (f"Choices: {', '.join(choices)}" if choices else "There are no choices")
 
 
 def check_choice(

@@ -15,6 +15,7 @@ import math
 import os
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -26,14 +27,7 @@ _BOM = "\ufeff"
 
 def cache_dir(*parts: str) -> Path:
     """A folder for reproducible files below ``$CAPBENCH_CACHE`` or the user's cache folder."""
-    base = os.environ.get("CAPBENCH_CACHE")
-    if base:
-        root = Path(base).expanduser()
-    else:
-        import platformdirs
-
-        root = Path(platformdirs.user_cache_dir("capbench", appauthor=False))
-    folder = root.joinpath(*parts)
+    folder = _user_folder("CAPBENCH_CACHE", "user_cache_dir").joinpath(*parts)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -43,11 +37,15 @@ def cache_dir(*parts: str) -> Path:
 
 def home_dir() -> Path:
     """The folder for data of the user: ``$CAPBENCH_HOME`` or the system's folder for user data."""
-    if home := os.environ.get("CAPBENCH_HOME"):
-        return Path(home).expanduser()
+    return _user_folder("CAPBENCH_HOME", "user_data_dir")
+
+
+def _user_folder(variable: str, kind: str) -> Path:
+    if given := os.environ.get(variable):
+        return Path(given).expanduser()
     import platformdirs
 
-    return Path(platformdirs.user_data_dir("capbench", appauthor=False))
+    return Path(getattr(platformdirs, kind)("capbench", appauthor=False))
 
 
 @contextlib.contextmanager
@@ -260,8 +258,7 @@ def parse_json(text: str, path: str | os.PathLike[str], *, unique_keys: bool = F
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         record = dict(pairs)
         if len(record) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for i, key in enumerate(keys) if key in keys[:i])
+            ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
             message = f"the key '{twice}' occurs twice in one object"
             raise DataError(message, code="duplicate", value=twice, path=path, hint="Keep one of the two")
         return record

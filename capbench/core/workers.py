@@ -54,8 +54,7 @@ class Worker:
         """Process a part. Ray repeats the part after any exception other than a CapbenchError."""
         with warnings.catch_warnings(record=True) as caught:
             try:
-                if self._work is None:
-                    self._work = self._opener()
+                self._work = self._work or self._opener()
                 result, error = self._work(part), None
             except CapbenchError as raised:
                 result, error = None, raised

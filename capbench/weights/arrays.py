@@ -76,9 +76,6 @@ def damage_reported(file: Path) -> Iterator[None]:
 # First bytes of files that users pass instead of weights → name of the format.
 _OTHER_KINDS = (
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file, such as a store of region features,"),
-    (b"\x89PNG", "a picture"),
-    (b"\xff\xd8\xff", "a picture"),
-    (b"%PDF", "a PDF"),
     (b"<!DOCTYPE", "a web page"),
     (b"<html", "a web page"),
     (b"version https://git-lfs", "a pointer of Git LFS"),

@@ -87,9 +87,6 @@ def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:
             value = torch.from_numpy(native)
         if not isinstance(key, str) or not isinstance(value, torch.Tensor):
             continue  # epochs, options, names of classes
-        if value.is_meta or value.is_complex() or value.is_quantized or value.layout != torch.strided:
-            message, hint = f"'{key}' is not a dense tensor of real numbers", "Save it as a dense tensor of floats"
-            raise ModelError(message, code="wrong-type", value=key, path=file, hint=hint)
         name = key
         while name.startswith(_PREFIXES):  # wrappers may be nested
             name = name.partition(".")[2]
@@ -123,8 +120,7 @@ class Sizes(NamedTuple):
             raise ModelError(f"lacks '{name}'", code="missing-key", value=name, path=self.path, hint=self.hint)
         shape = self.tensors[name].shape
         if len(shape) != axes or 0 in shape:
-            needed = f"{axes} axes" if axes > 1 else "one axis"
-            message = f"'{name}' has shape {tuple(shape)}, the network needs {needed} of 1 or more"
+            message = f"'{name}' has shape {tuple(shape)}, the network needs one of length {axes} without zeros"
             raise ModelError(message, code="wrong-shape", value=name, path=self.path)
         return shape
 
@@ -153,11 +149,9 @@ def fit_state(
     *,
     rename: Callable[[str], str | None] = lambda name: name,
     optional: Collection[str] = (),
-    assign: bool = False,
 ) -> None:
-    """Load :func:`fitting_tensors` into a network in evaluation mode; ``assign``: use them instead of copies."""
-    fitting = fitting_tensors(module, tensors, path, rename=rename, optional=optional)
-    module.load_state_dict(fitting, strict=False, assign=assign)
+    """Load :func:`fitting_tensors` into a network in evaluation mode."""
+    module.load_state_dict(fitting_tensors(module, tensors, path, rename=rename, optional=optional), strict=False)
     module.eval()
 
 
@@ -274,7 +268,7 @@ def _blob(blob: memoryview) -> NDArray[np.float32]:
         if number == 5 and isinstance(value, memoryview):
             chunks.append(bytes(value))
         elif number == 7 and isinstance(value, memoryview):
-            shape = [n for _, dims in _fields(value) for n in _numbers(dims)]
+            shape = [n for _, dims in _fields(value) if isinstance(dims, memoryview) for n in _numbers(dims)]
         elif number in (1, 2, 3, 4) and isinstance(value, int):
             old[number] = value
     values = np.frombuffer(b"".join(chunks), dtype="<f4").astype(np.float32)
@@ -284,9 +278,7 @@ def _blob(blob: memoryview) -> NDArray[np.float32]:
     return result
 
 
-def _numbers(dims: int | memoryview) -> list[int]:
-    if isinstance(dims, int):
-        return [dims]
+def _numbers(dims: memoryview) -> list[int]:
     numbers, at = [], 0
     while at < len(dims):
         value, at = _varint(dims, at)

@@ -108,17 +108,10 @@ def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> No
     """Write an ensemble of compatible networks atomically; it does not depend on their order."""
     check_together(models)
     folder = Path(path).parent.resolve()
-    parts = [{"path": _relative(model.path, folder), "sha256": model.sha256} for model in models]
+    places = [os.path.relpath(model.path.parent.resolve() / model.path.name, folder) for model in models]
+    parts = [{"path": place, "sha256": model.sha256} for place, model in zip(places, models, strict=True)]
     content = {"kind": _KIND, "parts": sorted(parts, key=lambda part: part["sha256"])}
     write_text(path, json.dumps(content, indent=2) + "\n")
-
-
-def _relative(path: Path, folder: Path) -> str:
-    absolute = path.parent.resolve() / path.name
-    try:
-        return Path(os.path.relpath(absolute, folder)).as_posix()
-    except ValueError:  # on another drive
-        return absolute.as_posix()
 
 
 def check_together(models: Sequence[Member]) -> None:

@@ -141,7 +141,10 @@ class TrainedModel(Generic[N, O]):
         """Load a model from a file of :func:`write_trained`."""
         file = Path(path)
         digest = sha256_file(file)
-        refuse_ensemble(file)
+        if ensemble := read_ensemble(file):
+            number, hint = len(ensemble.parts), f"Pass one of them, such as {ensemble.parts[0].path}"
+            message = f"is an ensemble of {number} networks, and this needs a single one"
+            raise ModelError(message, code="unsupported", value=number, path=path, hint=hint)
         stored = cls.stored(file)
         if stored is None and released is not None:
             stored = released(file)
@@ -205,15 +208,6 @@ def with_weights(make: Callable[[], N], tensors: Mapping[str, torch.Tensor], pat
     network.to_empty(device="cpu").load_state_dict(weights)
     network.eval().requires_grad_(False)
     return network
-
-
-def refuse_ensemble(path: Path) -> None:
-    """Raise ModelError if a file is an ensemble instead of a single network."""
-    ensemble = read_ensemble(path)
-    if ensemble is not None:
-        number, hint = len(ensemble.parts), f"Pass one of them, such as {ensemble.parts[0].path}"
-        message = f"is an ensemble of {number} networks, and this needs a single one"
-        raise ModelError(message, code="unsupported", value=number, path=path, hint=hint)
 
 
 def check_size(vocabulary: Sized, size: int, path: str | os.PathLike[str]) -> None:

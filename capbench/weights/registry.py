@@ -299,10 +299,9 @@ def way_to(metric: str, made_by: str) -> str:
         return f"'{installed}' is installed: --model {metric}={installed}"
     ways = []
     if fitting:
-        with_address = next((weights for weights in fitting if weights.url is not None), None)
-        first = with_address or fitting[0]
+        first = min(fitting, key=lambda weights: weights.url is None)
         steps = f" (all steps: {first.steps})" if first.steps else ""
-        ways.append(f"'capbench models {'download' if with_address else 'list'} {first.name}'{steps}")
+        ways.append(f"'capbench models {'download' if first.url else 'list'} {first.name}'{steps}")
     if made_by:
         ways.append(f"'{made_by}'")
     return " or ".join(ways)

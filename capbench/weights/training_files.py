@@ -100,6 +100,6 @@ def record_in_facts(facts: Mapping[str, Any], file: Path) -> TrainingRecord:
 def _parsed(file: Path, raw: Any, place: Path) -> TrainingRecord:
     try:
         return TrainingRecord.from_json(file.name, raw)
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         message = f"its record of the training data cannot be read ({error})"
         raise ModelError(message, code="damaged", path=place, hint="Get or train the file again") from error
