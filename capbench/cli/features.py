@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from annotated_types import Ge
 
 from capbench.api.arguments import ImportSettings
 from capbench.cli import common
@@ -144,34 +143,24 @@ def pool(
     *,
     store: _Store,
     out: _NewStore,
-    windows: Annotated[str | None, Help("5x5 (default), pyr30, or levels: 3x3/1+7x7/1.", metavar="LEVELS")] = None,
-    boxes: Annotated[Path | None, Help("Instead: detected boxes (.npz) that become regions.", metavar="FILE")] = None,
-    top: Annotated[int | None, Ge(1), Help("With --boxes: maximum number of boxes per image.")] = None,
+    windows: Annotated[str, Help("5x5, pyr30, or levels: 3x3/1+7x7/1.", metavar="LEVELS")] = "5x5",
     grid: Annotated[str | None, Help("Cells. Default: from the boxes.", metavar="ROWSxCOLUMNS")] = None,
     dtype: Annotated[str | None, Help("Type: float32 or float16. Default: the store's.")] = None,
     compression: _Compression = None,
     replace: common.ReplaceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Pool grid cells into windows or detected boxes.
+    """Pool grid cells into windows.
 
     A region's features are the mean of its cells. A level ROWSxCOLUMNS/STRIDE slides a window over the cells; '+' joins
-    levels. On 7x7 cells, '5x5' is 3x3/1 (25 windows) and 'pyr30' is 3x3/1+5x5/2+7x7/1 (30 windows). --boxes weights
-    each cell by its overlap with the box, and copies classes and scores.
+    levels. On 7x7 cells, '5x5' is 3x3/1 (25 windows) and 'pyr30' is 3x3/1+5x5/2+7x7/1 (30 windows).
 
     Example: capbench features pool features/grid.h5 features/grid-pyr30.h5 --windows pyr30
     """
-    from capbench.features.pooling import BoxPooling, Pooling, parse_pooling, pool_store, read_boxes
+    from capbench.features.pooling import parse_pooling, pool_store
     from capbench.features.store import open_store
 
-    pooling: Pooling | BoxPooling
-    if boxes is None:
-        hint = "Add --boxes FILE, or omit it"
-        common.refuse_options({"top": top}, "requires --boxes", code="missing-option", hint=hint)
-        pooling = parse_pooling(windows or "5x5")
-    else:
-        common.refuse_options({"windows": windows}, "does not apply to --boxes", hint="Omit one of the two")
-        pooling = BoxPooling(read_boxes(boxes), top)
+    pooling = parse_pooling(windows)
     with open_store(store) as cells, common.progress("pooling", len(cells)) as step:
         made = pool_store(
             cells,
@@ -185,10 +174,9 @@ def pool(
         )
     counts = [made.regions(image) for image in made.ids]
     each = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    of_pooling = {"levels": str(pooling), "windows": counts[0]} if boxes is None else {"boxes": str(pooling)}
-    facts = {"store": str(out), "images": len(made), "regions": [min(counts), max(counts)], **of_pooling}
-    regions = f"{each} regions each ({'windows' if boxes is None else 'boxes'} {pooling})"
-    lines = [f"{out}: {common.count(len(made), 'image')}, {regions}"]
+    facts = {"store": str(out), "images": len(made), "regions": [min(counts), max(counts)]}
+    facts |= {"levels": str(pooling), "windows": counts[0]}
+    lines = [f"{out}: {common.count(len(made), 'image')}, {each} regions each (windows {pooling})"]
     common.answer(json_output, facts | {"signature": made.signature()}, [*lines, f"signature: {made.signature()}"])
 
 

@@ -20,7 +20,7 @@ from capbench.core.options import Choice, File, Number, Options, Text, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, image_id
 from capbench.features.class_names import KNOWN, class_names
-from capbench.features.pooling import read_boxes
+from capbench.features.importers.boxes import read_boxes
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.base import Metric
@@ -259,16 +259,16 @@ def open_labels(options: VifidelOptions, resources: Resources) -> Labels:
     """The labels of a file, or of the feature store.
 
     - JSON: ``{"im1.jpg": ["dog", "ball"], "im2.jpg": [{"label": "cat", "score": 0.9}], "im3.jpg": []}``;
-    - ``.npz`` in the format of :func:`capbench.features.pooling.read_boxes`.
+    - ``.npz`` in the format of :func:`capbench.features.importers.boxes.read_boxes`.
     """
     if options.labels is None:
         store = open_store(str(resources.features))
         return Labels(store.paths[0], store, _class_names(options.classes, store.header.class_names, store.paths[0]))
     path = Path(options.labels).expanduser()
     if path.suffix.lower() == ".npz":
-        boxes = read_boxes(path)
-        names = _class_names(options.classes, boxes.class_names, path)
-        return Labels(path, {image: _named(image, of, names, path) for image, of in boxes.images.items()})
+        images, known = read_boxes(path)
+        names = _class_names(options.classes, known, path)
+        return Labels(path, {image: _named(image, of, names, path) for image, of in images.items()})
     labels: dict[str, list[ObjectLabel]] = {}
     form = 'Write JSON {"image": ["label", {"label": "label", "score": 0.9}]}'
     content = files.read_json(path, unique_keys=True)

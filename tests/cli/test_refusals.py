@@ -200,7 +200,6 @@ extract-features --images picture.png --shard 3/2 --out x.h5 => wrong-value 3/2
 extract-features --images picture.png --weights random:1 => missing-option random:1
 extract-features --data pictures -D sample => unsupported sample
 features export x.h5 x.npz => missing-file x.h5
-features pool x.h5 y.h5 --top 3 => missing-option --top
 models list vgg => unknown-name vgg
 models add x152-fpn gone.pt => missing-file gone.pt
 models download pac-s-vit-b32 => missing-weights pac-s-vit-b32
