@@ -198,20 +198,19 @@ def training_overlap(
 ) -> TrainingOverlap:
     """Compare the training data in a metric's records with items, repeats included, of one ``group``."""
     images: dict[str, str] = {}
-    candidates: dict[str, None] = {}
-    texts: dict[str, None] = {}
+    candidates, texts = set[str](), set[str]()
     for item in items:
         images.setdefault(_name(item.image), item.image)
-        candidates[item.candidate] = None
-        texts |= dict.fromkeys(item.references)
-    ids = list(images.values())
+        candidates.add(item.candidate)
+        texts.update(item.references)
 
     def number(key: str, names: Sequence[str]) -> int | None:
         recorded: list[Digests] = [digests for record in records if (digests := getattr(record, key)) is not None]
         known = [each.has(names) if key == "captions" else each.has_photographs(names) for each in recorded]
         return int(np.logical_or.reduce(known).sum()) if known else None
 
-    scored, compared = (list(dict.fromkeys(map(caption_key, of))) for of in (candidates, texts))
+    ids = list(images.values())
+    scored, compared = (list(set(map(caption_key, of))) for of in (candidates, texts))
     trained, selected, fitted = (number(key, ids) or 0 for key in ("photographs", "selected", "fitted"))
     read_candidates, read_references = number("captions", scored), number("captions", compared)
     read = (read_candidates or 0) + (read_references or 0)

@@ -240,8 +240,9 @@ def _connected(cluster: Cluster) -> Any:
     else:
         settings["address"] = cluster.address
     try:
-        if cluster.address is not None:
-            _check_reachable(cluster.address)
+        host, _, port = (cluster.address or "").removeprefix("ray://").rpartition(":")
+        if host and port.isdecimal():  # not one of Ray's names, such as auto; Ray itself retries for minutes
+            socket.create_connection((host, int(port)), _CONNECT_S).close()
         ray.init(**settings)
     except KeyboardInterrupt:
         ray.shutdown()
@@ -257,10 +258,3 @@ def _connected(cluster: Cluster) -> Any:
         ) from error
     ray._private.worker._worker_logs_enabled = False  # reports of dead workers on stdout, which is for results
     return ray
-
-
-def _check_reachable(address: str) -> None:
-    """Raise OSError if no server listens at ``HOST:PORT``; Ray itself retries for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():  # not one of Ray's names, such as auto
-        socket.create_connection((host, int(port)), _CONNECT_S).close()

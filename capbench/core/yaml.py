@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from capbench.core.errors import DataError, StudyError, suggest
+from capbench.core.errors import StudyError, suggest
 from capbench.core.files import read_text
 
 _TAG = "tag:yaml.org,2002:"
@@ -40,12 +40,9 @@ _Loader.add_implicit_resolver(
 )
 
 
-def parse_own(text: str, path: str) -> Any:
+def parse_own(text: str) -> Any:
     """Parse a YAML file of the package, with libyaml if PyYAML was built with it (ten times as fast)."""
-    try:
-        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # both are safe loaders
-    except yaml.YAMLError as error:
-        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # both are safe loaders
 
 
 def parse_value(text: str) -> Any:

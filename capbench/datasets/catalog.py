@@ -170,4 +170,4 @@ def catalog() -> Catalog:
     from capbench.core.yaml import parse_own
 
     text = importlib.resources.files("capbench.datasets").joinpath("catalog.yaml").read_text("utf-8")
-    return validated(Catalog, parse_own(text, "catalog.yaml"), "catalog.yaml")
+    return validated(Catalog, parse_own(text), "catalog.yaml")

@@ -234,8 +234,6 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
         shift += 7
-        if shift > 63:
-            raise ValueError("a number has too many digits")
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:

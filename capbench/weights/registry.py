@@ -109,7 +109,7 @@ def entries() -> dict[str, Entry]:
     from capbench.core.yaml import parse_own
 
     text = importlib.resources.files("capbench.weights").joinpath("registry.yaml").read_text(encoding="utf-8")
-    models = validated(_Registry, parse_own(text, "registry.yaml"), "registry.yaml").models
+    models = validated(_Registry, parse_own(text), "registry.yaml").models
     return {name: entry.model_copy(update={"name": name}) for name, entry in models.items()}
 
 

@@ -138,7 +138,6 @@ def test_a_table_is_read_as_documented() -> None:
         ("data/items/tau-b", "tau-b"),
         ('"0.100"', "0.100"),
         ('"0.100"', '"0.1oo"'),
-        ("columns:", "columns: ["),
         (GOOD, "[]"),
     ],
 )

@@ -168,7 +168,7 @@ def parse_table(name: str, text: str) -> PublishedTable:
     from capbench.core.yaml import parse_own
 
     path = f"{name}.yaml"
-    raw = parse_own(text, path)
+    raw = parse_own(text)
     table = validated(PublishedTable, {"name": name, **raw} if isinstance(raw, dict) else raw, path)
     for include in table.include:
         table = _with_included(table, include, load_published(include.table))
