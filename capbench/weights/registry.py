@@ -321,9 +321,7 @@ _SAMPLES: dict[str, str | None] = {
     "vilbertscore": "sample_vilbert.safetensors",
     "tiger": _GROUNDING,
     "reo": _GROUNDING,
-    "clipscore": "sample_clip.safetensors",
-    "pac-s": "sample_pac_s.safetensors",
-    **dict.fromkeys(("leic", "nneval", "bertscore", "bert-tbr")),
+    **dict.fromkeys(("clipscore", "pac-s", "leic", "nneval", "bertscore", "bert-tbr")),
 }
 """Metric → file of its sample; metrics of plug-ins may use grounding models."""
 
