@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,13 +59,11 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
 def image_groups(dataset: Dataset) -> Callable[[], Mapping[str, Sequence[str]]]:
     """A function that looks up all images of a data set under its default items, each with the groups of its items."""
     complete = dataset.complete if isinstance(dataset, GroupDataset) else dataset
-    known: dict[str, list[str]] = {}
 
+    @functools.cache
     def look_up() -> Mapping[str, Sequence[str]]:
-        if not known:
-            draws = complete.load(complete.selections[complete.default[0]])
-            known.update(groups_of_images(item for draw in draws for item in draw.items))
-        return known
+        draws = complete.load(complete.selections[complete.default[0]])
+        return groups_of_images(item for draw in draws for item in draw.items)
 
     return look_up
 
@@ -135,10 +134,8 @@ def _nocaps_files(root: DataRoot) -> dict[str, str]:
     if not path.is_file():
         return {}
     data = files.read_json(path)
-    entries = data.get("images") if isinstance(data, dict) else None
     try:
-        return {str(entry["id"]): str(entry["file_name"]) for entry in entries or ()}
+        return {str(entry["id"]): str(entry["file_name"]) for entry in data["images"]}
     except (TypeError, KeyError) as error:
-        raise DataError(
-            "has an image without 'id' and 'file_name'", code="missing-key", path=path, hint="Download the file again"
-        ) from error
+        problem, hint = "is no list 'images' with an 'id' and a 'file_name' each", "Download the file again"
+        raise DataError(problem, code="missing-key", path=path, hint=hint) from error
