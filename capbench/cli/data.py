@@ -325,7 +325,7 @@ def items(
     Example: capbench data items composite@8k/any-candidate-out --out items
     """
     from capbench.core.files import check_writable
-    from capbench.datasets.images import image_paths
+    from capbench.datasets.images import image_finder
     from capbench.datasets.opening import open_dataset, split_protocol
     from capbench.datasets.root import find_root
     from capbench.metrics.score_joining import PREDICTIONS, REFERENCES, write_items
@@ -340,7 +340,7 @@ def items(
         common.announce_root(root, json_output=json_output)
     draws = opened.load(selection)
     every = [item for draw in draws for item in draw.items]
-    paths = image_paths((item.image for item in every), root, dataset=opened)
+    paths = image_finder(root, dataset=opened)(item.image for item in every)
     count, images = write_items(every, out, paths), len({item.image for item in every})
     written, label = [str(out / PREDICTIONS), str(out / REFERENCES)], f"{opened.name}/{selection.name}"
     facts = {"items": label, "distinct_items": count, "images": images, "image_files": len(paths), "draws": len(draws)}

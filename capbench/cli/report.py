@@ -44,16 +44,16 @@ def write_page(
     from capbench.reports.page import report_page
 
     def pictures(dataset: str, images: Iterable[str]) -> Mapping[str, Path]:
-        from capbench.datasets.images import image_paths
+        from capbench.datasets.images import image_finder
         from capbench.datasets.opening import open_dataset
 
         if image_root is not None:
-            return image_paths(images, root, image_root)
+            return image_finder(root, image_root)(images)
         try:
             opened = open_dataset(dataset, root)
         except CapbenchError:  # results of a data set or file that is not installed
             return {}
-        return image_paths(images, root, dataset=opened)
+        return image_finder(root, dataset=opened)(images)
 
     # The command as typed, without the path of the program.
     command = shlex.join(["capbench", *sys.argv[1:]])

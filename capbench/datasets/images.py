@@ -68,13 +68,6 @@ def image_groups(dataset: Dataset) -> Callable[[], Mapping[str, Sequence[str]]]:
     return look_up
 
 
-def image_paths(
-    images: Iterable[str], root: DataRoot, folder: Path | None = None, dataset: Dataset | None = None
-) -> dict[str, Path]:
-    """The existing image files by image id. Arguments and errors: see :func:`image_finder`."""
-    return image_finder(root, folder, dataset)(images)
-
-
 def image_finder(
     root: DataRoot, folder: Path | None = None, dataset: Dataset | None = None
 ) -> Callable[[Iterable[str]], dict[str, Path]]:

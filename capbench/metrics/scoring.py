@@ -165,10 +165,10 @@ def complete(resources: Resources | None, items: Sequence[Item] = ()) -> Resourc
 
 def _pictures_of(data: str | None, images: str | None, wanted: Sequence[str]) -> Mapping[str, Path]:
     """Image files of captions that belong to no data set."""
-    from capbench.datasets.images import image_paths
+    from capbench.datasets.images import image_finder
     from capbench.datasets.root import find_root
 
-    return image_paths(wanted, find_root(data), None if images is None else Path(images))
+    return image_finder(find_root(data), None if images is None else Path(images))(wanted)
 
 
 def _captions_of(data: str | None, name: str) -> Mapping[str, Sequence[str]]:

@@ -14,7 +14,7 @@ from capbench.core import files
 from capbench.core.errors import DataError, FeatureError, ToolError, UsageError
 from capbench.core.explanations import Subject
 from capbench.core.records import Item, caption_key, image_id, signature_lines
-from capbench.datasets.images import all_images, image_paths
+from capbench.datasets.images import all_images, image_finder
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.features.store import FeatureStore
@@ -146,7 +146,7 @@ def find_subject(
     picture = file
     with contextlib.suppress(DataError):  # there are no pictures
         if file is None and (opened is not None or image_root is not None):
-            picture = image_paths([name], root, image_root, opened).get(name)
+            picture = image_finder(root, image_root, opened)([name]).get(name)
         elif file is None:
             picture = next((entry.path for entry in all_images(root) if entry.image == name), None)
     if picture is None:

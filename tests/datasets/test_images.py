@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from capbench.core.errors import DataError, UsageError
-from capbench.datasets.images import all_images, image_paths
+from capbench.datasets.images import all_images, image_finder
 from capbench.datasets.nocaps import Nocaps
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
@@ -29,7 +29,7 @@ def test_all_images_of_the_sample_have_ids_of_their_own(sample: Path) -> None:
 def test_an_image_is_found_by_any_of_its_coco_names(tmp_path: Path, present: str) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / present)
     for name in ("COCO_val2014_000000000042", "000000000042", "42"):
-        assert image_paths([name, "43", "x"], find_root("sample"), tmp_path) == {name: tmp_path / present}
+        assert image_finder(find_root("sample"), tmp_path)([name, "43", "x"]) == {name: tmp_path / present}
 
 
 def _imported(folder: Path) -> Path:
@@ -50,15 +50,15 @@ def test_an_imported_set_gets_no_picture_of_another_data_set(tmp_path: Path) -> 
     judgements = _imported(tmp_path)
     root = DataRoot(tmp_path, False, "test")
     dataset = import_file(judgements, "mine", root)
-    assert image_paths(["1", "2"], root, dataset=dataset) == {}
-    assert image_paths(["1", "2"], root, dataset=open_dataset(str(judgements), root)) == {}
+    assert image_finder(root, dataset=dataset)(["1", "2"]) == {}
+    assert image_finder(root, dataset=open_dataset(str(judgements), root))(["1", "2"]) == {}
     mine = tmp_path / "imported" / "mine" / "images"
     mine.mkdir()
     (mine / "1.jpg").write_bytes(b"mine")
-    assert image_paths(["1", "2"], root, dataset=dataset) == {"1": mine / "1.jpg"}
-    assert image_paths(["1", "2"], root, mine, dataset) == {"1": mine / "1.jpg"}
+    assert image_finder(root, dataset=dataset)(["1", "2"]) == {"1": mine / "1.jpg"}
+    assert image_finder(root, mine, dataset)(["1", "2"]) == {"1": mine / "1.jpg"}
     nocaps = tmp_path / "nocaps" / "images"
-    assert image_paths(["1", "2"], root, dataset=Nocaps(root)) == {"1": nocaps / "0a1b2c.jpg", "2": nocaps / "2.jpg"}
+    assert image_finder(root, dataset=Nocaps(root))(["1", "2"]) == {"1": nocaps / "0a1b2c.jpg", "2": nocaps / "2.jpg"}
 
 
 def test_captions_of_no_data_set_are_not_given_one_of_two_different_pictures(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_captions_of_no_data_set_are_not_given_one_of_two_different_pictures(tmp
         (tmp_path / name / "images").mkdir(parents=True)
         (tmp_path / name / "images" / "x.jpg").write_bytes(b"same")
         (tmp_path / name / "images" / "y.jpg").write_bytes(name.encode())
-    assert list(image_paths(["x"], root)) == ["x"]
+    assert list(image_finder(root)(["x"])) == ["x"]
     with raises(DataError, "duplicate", path=tmp_path / "b/images/y.jpg", value="y"):
-        image_paths(["x", "y"], root)
+        image_finder(root)(["x", "y"])
 
 
 def test_metrics_get_pictures_of_the_imported_set_alone(tmp_path: Path) -> None:
