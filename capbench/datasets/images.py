@@ -130,5 +130,5 @@ def _nocaps_files(root: DataRoot) -> dict[str, str]:
     try:
         return {str(entry["id"]): str(entry["file_name"]) for entry in data["images"]}
     except (TypeError, KeyError) as error:
-        problem, hint = "is no list 'images' with an 'id' and a 'file_name' each", "Download the file again"
+        problem, hint = "does not list 'images' with an 'id' and a 'file_name' each", "Download the file again"
         raise DataError(problem, code="missing-key", path=path, hint=hint) from error
