@@ -61,8 +61,7 @@ class Cache:
     def put(self, space: str, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """Write all entries or none; existing ones are replaced."""
         digest = _digest(space)
-        seed = crc32(digest)
-        rows = [(digest, key, value, _checksum(seed, key, value)) for key, value in sorted(entries)]
+        rows = [(digest, key, value, _checksum(digest, key, value)) for key, value in sorted(entries)]
         with self._guarded() as connection:
             if rows and connection:
                 with transaction(connection):
@@ -107,16 +106,14 @@ def _digest(space: str) -> bytes:
     return hashlib.blake2b(space.encode(), digest_size=8).digest()
 
 
-def _checksum(seed: int, key: bytes, value: bytes) -> int:
-    """Checksum of an entry; the seed is the CRC-32 of its space's digest."""
+def _checksum(space: bytes, key: bytes, value: bytes) -> int:
     # The length distinguishes entries that differ only in where the key ends.
-    return crc32(value, crc32(key, seed)) ^ len(key)
+    return crc32(value, crc32(key, crc32(space))) ^ len(key)
 
 
 def _sound(space: bytes, rows: Iterable[tuple[bytes, bytes, int]]) -> dict[bytes, bytes]:
     """Values by key, of the entries of a space that are unchanged since they were written."""
-    seed = crc32(space)
-    return {key: value for key, value, checksum in rows if _checksum(seed, key, value) == checksum}
+    return {key: value for key, value, checksum in rows if _checksum(space, key, value) == checksum}
 
 
 @contextlib.contextmanager

@@ -169,16 +169,10 @@ def console(file: TextIO, **settings: Any) -> Console:
     return made
 
 
-def _is_terminal() -> bool:
-    """True if rich treats stderr as a terminal; rich is imported only if that is possible."""
-    is_forced = any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"))
-    return (sys.stderr.isatty() or is_forced) and console(sys.stderr).is_terminal
-
-
 @contextlib.contextmanager
 def progress(description: str, total: int | None) -> Iterator[Progress]:
     """Show progress on stderr; yields a function that takes numbers of completed steps."""
-    if _is_terminal():
+    if sys.stderr.isatty():
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 

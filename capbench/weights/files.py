@@ -145,9 +145,7 @@ class TrainedModel(Generic[N, O]):
             number, hint = len(ensemble.parts), f"Pass one of them, such as {ensemble.parts[0].path}"
             message = f"is an ensemble of {number} networks, and this needs a single one"
             raise ModelError(message, code="unsupported", value=number, path=path, hint=hint)
-        stored = cls.stored(file)
-        if stored is None and released is not None:
-            stored = released(file)
+        stored = cls.stored(file) or (released(file) if released is not None else None)
         if stored is None:
             raise cls._other_kind(None, file)
         check_size(stored.vocabulary, stored.options.vocabulary_size, file)
