@@ -28,8 +28,7 @@ class CocoNames:
     def __init__(self, images: Iterable[str]) -> None:
         self._images: dict[int, list[str]] = {}
         for image in images:
-            number = coco_number(image)
-            if number is not None:
+            if (number := coco_number(image)) is not None:
                 self._images.setdefault(number, []).append(image)
 
     def find(self, name: str, path: str | os.PathLike[str] | None = None, row: int | str | None = None) -> str | None:

@@ -197,8 +197,7 @@ def _remark(weights: Entry, digest: str, difference: str | None) -> str | None:
     remarks = []
     if difference is not None:
         remarks.append(f"its tensors are not those of the published {weights.file}: {difference}")
-    observed = weights.sha256_observed
-    if observed is not None and observed != digest:
+    if (observed := weights.sha256_observed) not in (None, digest):
         which = f"the copies of {weights.file} that others report ({observed})"
         remarks.append(f"its SHA-256 is not that of {which}: it may be another revision or form, or other weights")
     if weights.is_folder and (absent := weights.missing_companions):
