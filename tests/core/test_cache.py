@@ -26,6 +26,7 @@ def test_entries_are_kept_by_space_and_replaced(tmp_path: Path) -> None:
         cache.put("one", [(b"b", b"22")])
     with Cache("things") as cache:
         assert cache.get("one", [b"a", b"b", b"c"]) == {b"a": b"1", b"b": b"22"}
+        assert cache.get("one") == {b"a": b"1", b"b": b"22"}
         assert cache.get("two", [b"a"]) == {b"a": b"3"}
         assert cache.get("three", [b"a"]) == {}
 

@@ -39,6 +39,8 @@ def test_records_of_scalars_stand_on_one_line(tmp_path: Path) -> None:
     ]
     with pytest.raises(ValueError):
         files.json_text([math.nan])
+    with raises(DataError, "duplicate", value="a"):
+        files.parse_json('{"b": 1, "a": 2, "a": 3}', path, unique_keys=True)
 
 
 ROWS = [

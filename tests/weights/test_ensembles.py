@@ -54,6 +54,9 @@ def test_parts_are_found_after_the_folder_has_moved(made: Path, tmp_path: Path) 
     after.verify()
     assert [part.sha256 for part in after.parts] == [part.sha256 for part in before.parts]
     assert network_files(tmp_path / "elsewhere" / "e.json") == tuple(part.path for part in after.parts)
+    saved(tmp_path / "elsewhere" / "b.safetensors", 3)
+    with raises(ModelError, "changed", path=tmp_path / "elsewhere" / "b.safetensors"):
+        after.verify()
 
 
 PART = {"path": "b.safetensors", "sha256": "0" * 64}

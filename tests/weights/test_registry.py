@@ -58,6 +58,10 @@ def test_a_file_without_official_hash_is_recorded_and_guarded(weights: Path, mod
     assert not done.official
     assert file.read_bytes() == weights.read_bytes()
     assert registry.find_weights("x152-fpn") == file
+    other = weights.with_name("other.pth")
+    torch.save({"x": torch.zeros(3)}, other)
+    with raises(ModelError, "exists", path=file, value=done.sha256):
+        registry.add("x152-fpn", other)
     file.write_bytes(b"something else")
     assert registry.status("x152-fpn").state == "wrong"
     with raises(ModelError, "wrong-weights", path=file, value=hashlib.sha256(b"something else").hexdigest()) as caught:
