@@ -62,7 +62,7 @@ class DetectorSettings(TypedDict, total=False):
     device: Annotated[str, Help("Device: auto (default), cpu, cuda or cuda:N.", metavar="NAME")]
     threads: Annotated[
         Count | None,
-        Help("CPU threads of the network, part of the signature. Default: all cores; with --on or --dry-run 1."),
+        Help("CPU threads of the network, part of the signature. Default: all cores; with --on 1."),
     ]
     batch: Annotated[Count, Help("Images per batch; more than 1 (default) changes features slightly.")]
     precision: Annotated[str, Help("float32 (default), or amp-bfloat16 or amp-float16 (faster on a GPU).")]

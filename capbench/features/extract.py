@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
@@ -17,14 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from capbench.core import files
-from capbench.core.errors import CapbenchError, FeatureError, ToolError, UsageError, check_choice
+from capbench.core.errors import CapbenchError, FeatureError, ToolError, UsageError
 from capbench.core.machine import usable_cores
 from capbench.core.workers import Engine, PartFailure
 from capbench.features.images import ImageFile, decode
-from capbench.features.layout import DTYPES
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import FeatureStore
 from capbench.features.writing import StoreWriter
@@ -349,70 +345,3 @@ def _report(path: Path, failures: Sequence[Failure]) -> None:
     text = "".join(json.dumps(vars(failure), ensure_ascii=False) + "\n" for failure in failures)
     # File names need not be UTF-8: other bytes become JSON escapes.
     files.write_text(path, text.encode("utf-8", "backslashreplace").decode("utf-8"))
-
-
-# Estimate of an extraction's cost, measured on a few images.
-
-_BYTES_A_REGION = 32  # box, class, scores and offsets, at most
-_BYTES_AN_IMAGE = 64
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Measurements and the estimate for all images."""
-
-    images: int  # number of images
-    parts: int  # number of parts that workers receive, of some 16 images each
-    measured: int  # number of images measured
-    opening_s: float  # seconds to open the detector, which each worker needs once
-    image_s: float  # median seconds per image, decoding included
-    regions: float  # mean number of regions per image
-    disk_bytes: int  # size of the finished store
-
-    def hours(self, workers: int) -> float:
-        """Hours with workers as fast as this process: opening, and the longest sequence of parts."""
-        images_of_one = min(self.images, math.ceil(self.parts / workers) * math.ceil(self.images / self.parts))
-        return (self.opening_s + images_of_one * self.image_s) / 3600
-
-
-def measure(
-    images: Sequence[ImageFile],
-    opener: Callable[[], Detector],
-    *,
-    count: int,
-    dtype: str = "float32",
-    progress: Callable[[int], None] | None = None,
-) -> Plan:
-    """Time ``count`` images, evenly spaced among all, after one warm-up image."""
-    if not images:
-        hint = "Select some with --images or --dataset"
-        raise UsageError("there are no images to plan for", code="missing-image", hint=hint)
-    check_choice("dtype", dtype, DTYPES, code="wrong-value")
-    step = progress or (lambda _: None)
-    started = time.perf_counter()
-    detector = opener()
-    opening_s = time.perf_counter() - started
-    groups = grouped(images, detector)
-    chosen = [groups[place] for place in np.unique(np.linspace(0, len(groups) - 1, count + 1).round().astype(int))]
-    seconds: list[float] = []
-    regions: list[int] = []
-    failure: CapbenchError | None = None
-    for group in chosen:
-        started = time.perf_counter()
-        try:
-            records = detector.detect([detector.preprocessor(decode(entry.path)) for entry in group])
-        except CapbenchError as error:
-            failure = error
-            continue
-        finally:
-            step(len(group))
-        seconds.append((time.perf_counter() - started) / len(group))
-        regions += [len(record) for record in records]
-    if not seconds:
-        raise FeatureError(f"none of {len(chosen)} images could be used; the last: {failure}", code="unreadable")
-    counted = seconds[1:] or seconds
-    mean_regions = float(np.mean(regions))
-    a_region = detector.feature_size * np.dtype(dtype).itemsize + _BYTES_A_REGION
-    disk = len(images) * (mean_regions * a_region + _BYTES_AN_IMAGE)
-    parts = len(parts_of(groups))
-    return Plan(len(images), parts, len(counted), opening_s, float(np.median(counted)), mean_regions, round(disk))

@@ -190,14 +190,10 @@ class Metric(abc.ABC):
         return None
 
     def matrix(
-        self,
-        images: Sequence[str],
-        captions: Sequence[str],
-        references: Mapping[str, Sequence[str]],
-        column: str,
-        progress: Progress,
+        self, captions: Sequence[str], references: Mapping[str, Sequence[str]], column: str, progress: Progress
     ) -> FloatArray | None:
-        """(n, m) scores of a column for n images and m captions (retrieval); None, the default, scores pair by pair."""
+        """(n, m) scores of a column for n images, each with its references, and m captions (retrieval); None, the
+        default, scores pair by pair."""
         return None
 
     # What depends on a request's options and resources.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -81,19 +82,15 @@ class ContrastiveMetric(PairMetric):
         return dict(zip(self.columns, (scaled, np.where(count > 0, mean, np.nan)), strict=True))
 
     def matrix(
-        self,
-        images: Sequence[str],
-        captions: Sequence[str],
-        references: Mapping[str, Sequence[str]],
-        column: str,
-        progress: Progress,
+        self, captions: Sequence[str], references: Mapping[str, Sequence[str]], column: str, progress: Progress
     ) -> FloatArray | None:
-        vectors = self.encode(list(dict.fromkeys([*captions, *(t for i in images for t in references.get(i, ()))])))
-        of_captions, of_images = np.stack([vectors[text] for text in captions]), unit_rows(self.image_vectors(images))
-        scores = np.empty((len(images), len(captions)))
-        for row, image in enumerate(images):
-            near = [of_captions @ vectors[text] for text in references.get(image, ())] or [np.zeros(len(captions))]
-            count = np.full(len(captions), len(references.get(image, ())))
+        vectors = self.encode(list(dict.fromkeys([*captions, *chain.from_iterable(references.values())])))
+        of_captions = np.stack([vectors[text] for text in captions])
+        of_images = unit_rows(self.image_vectors(list(references)))
+        scores = np.empty((len(references), len(captions)))
+        for row, texts in enumerate(references.values()):
+            near = [of_captions @ vectors[text] for text in texts] or [np.zeros(len(captions))]
+            count = np.full(len(captions), len(texts))
             statistics = np.stack([count, of_captions @ of_images[row], np.max(near, axis=0)], axis=1)
             scores[row] = self.scores(statistics)[column]
             progress(1)

@@ -81,20 +81,15 @@ class PairMetric(Metric):
         return map(of_draw, sweep.orders)
 
     def matrix(
-        self,
-        images: Sequence[str],
-        captions: Sequence[str],
-        references: Mapping[str, Sequence[str]],
-        column: str,
-        progress: Progress,
+        self, captions: Sequence[str], references: Mapping[str, Sequence[str]], column: str, progress: Progress
     ) -> FloatArray | None:
-        scores = np.empty((len(images), len(captions)))
+        scores = np.empty((len(references), len(captions)))
         starts = range(0, len(captions), self.texts_at_once)
         for start in starts:
             batch = captions[start : start + self.texts_at_once]
             known = self.encode(list(dict.fromkeys(batch)))
-            for row, image in enumerate(images):
-                items = [Item(image, caption, tuple(references.get(image, ()))) for caption in batch]
+            for row, (image, texts) in enumerate(references.items()):
+                items = [Item(image, caption, tuple(texts)) for caption in batch]
                 compared = self._compared(items, lambda _: None, known)
                 statistics = np.stack([self.reduce(rows) for rows in compared])
                 scores[row, start : start + len(batch)] = self.scores(statistics)[column]

@@ -116,7 +116,7 @@ def metric_retrieval(
         titles = {row.key.column: row.title for row in request.rows if (row.key.column in free) == (references is bare)}
         for column, title in titles.items():
             with progress(f"{title}, {n:,} images", n) as step:
-                if (matrix := metric.matrix(gallery.images, gallery.captions, references, column, step)) is not None:
+                if (matrix := metric.matrix(gallery.captions, references, column, step)) is not None:
                     matrices[column] = matrix
         if pairwise := [column for column in titles if column not in matrices]:
             with progress(request.label, n * len(gallery.captions)) as step:

@@ -191,7 +191,6 @@ data parses export a --workers 2 => unsupported --workers
 data parses make --replace => unsupported --replace
 data parses make flikr8k => unknown-name flikr8k
 data parses make composite@moon => unknown-name moon
-extract-features --dry-run --out x.h5 => unsupported --out
 extract-features --workers 1 --workers 2 => duplicate --workers
 extract-features --images no --out x.h5 => missing-file no
 extract-features --images empty --out x.h5 => missing-image empty

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from capbench.core.errors import FeatureError
-from capbench.features.extract import Plan, Shard, extract, measure, report_path
+from capbench.features.extract import Shard, extract, report_path
 from capbench.features.images import ImageFile
 from capbench.features.maintenance import merge_stores, verify_store
 from capbench.features.store import open_store
@@ -243,23 +243,6 @@ def test_an_end_while_the_file_is_built_leaves_the_old_one(
     assert extract(images, FakeDetector(), tmp_path / "a.h5").extracted == 0
     assert len(open_store(tmp_path / "a.h5")) == COUNT
     assert not (tmp_path / ".a.h5.finishing").exists()
-
-
-def test_a_plan_measures_some_images_and_counts_all(tmp_path: Path) -> None:
-    images = pictures(tmp_path, 40)
-    detector = FakeDetector(pause_s=0.02)
-    steps: list[int] = []
-    plan = measure(images, lambda: detector, count=5, progress=steps.append)
-    assert (plan.images, plan.parts, plan.measured) == (40, 3, 5)
-    assert len(detector.seen) == sum(steps) == 6
-    assert plan.image_s > 0.02
-
-
-def test_hours_are_those_of_the_longest_row_of_parts() -> None:
-    plan = Plan(images=160, parts=10, measured=1, opening_s=36.0, image_s=3.6, regions=1.0, disk_bytes=0)
-    assert plan.hours(1) == pytest.approx(0.01 + 0.16)
-    assert plan.hours(4) == pytest.approx(0.01 + 3 * 0.016)  # one worker has three parts
-    assert plan.hours(10) == plan.hours(64) == pytest.approx(0.01 + 0.016)
 
 
 Run = Callable[..., Ran]

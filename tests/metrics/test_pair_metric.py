@@ -73,7 +73,7 @@ def test_each_pair_is_compared_once_and_all_ways_agree(kind: type[Shared]) -> No
     captions = list(dict.fromkeys(item.candidate for item in items))
     references = {item.image: item.references for item in items}
     other = kind()
-    matrix = other.matrix(list(references), captions, references, "shared", lambda _: None)
+    matrix = other.matrix(captions, references, "shared", lambda _: None)
     assert matrix is not None
     wanted = [[plain(other, Item(image, text, references[image])) for text in captions] for image in references]
     assert matrix.tolist() == wanted

@@ -158,22 +158,17 @@ class Faier(ImageMetric):
             yield self._scored(sweep.subset(draw, max(sweep.counts)), sweep.counts, triplets, progress)
 
     def matrix(
-        self,
-        images: Sequence[str],
-        captions: Sequence[str],
-        references: Mapping[str, Sequence[str]],
-        column: str,
-        progress: Progress,
+        self, captions: Sequence[str], references: Mapping[str, Sequence[str]], column: str, progress: Progress
     ) -> FloatArray:
-        self.store.require(images)
-        chosen = {image: self.chosen(references.get(image, ())) for image in images}
+        self.store.require(list(references))
+        chosen = {image: self.chosen(texts) for image, texts in references.items()}
         triplets = self.triplets({*captions, *(text for texts in chosen.values() for text in texts)}, progress)
         networks = [encoder.matrix(chosen, captions, triplets) for encoder in self.encoders]
-        scores = {}
-        for image, *of_networks in zip(chosen, *networks, strict=True):
-            scores[image] = np.mean(of_networks, axis=0)[:, self.columns.index(column)]
+        scores = []
+        for of_networks in zip(*networks, strict=True):
+            scores.append(np.mean(of_networks, axis=0)[:, self.columns.index(column)])
             progress(1)
-        return np.stack([scores[image] for image in images])
+        return np.stack(scores)
 
     def _scored(
         self,

@@ -155,7 +155,7 @@ def test_matrix_is_the_scores_of_every_pair(world: Path) -> None:
     images, captions = ["one", "two"], ["the dog", "a cat on"]
     references = {"one": ("on",), "two": ("the cat", "a dog")}
     for column in metric.columns:
-        matrix = metric.matrix(images, captions, references, column, lambda _: None)
+        matrix = metric.matrix(captions, references, column, lambda _: None)
         assert matrix is not None
         items = [Item(image, text, references[image]) for image in images for text in captions]
         np.testing.assert_allclose(matrix.ravel(), scored(metric, items)[column], atol=1e-12)

@@ -122,15 +122,14 @@ def test_a_sweep_is_every_subset_scored(
 def test_a_matrix_is_every_item_scored(tmp_path: Path, variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode, "_BATCH", 3)
     metric = Faier(make_ensemble(tmp_path, variant=variant).resources)
-    references = {"harbour": TEXTS[:3], "meadow": (), "one": TEXTS[2:4], "street": TEXTS}
-    images = ["street", "one", "harbour", "meadow"]
+    references = {"street": TEXTS, "one": TEXTS[2:4], "harbour": TEXTS[:3], "meadow": ()}
     captions = [*TEXTS, TEXTS[0]]
     for place, column in enumerate(Faier.columns):
         done: list[int] = []
-        matrix = metric.matrix(images, captions, references, column, done.append)
-        items = tuple(Item(image, caption, tuple(references[image])) for image in images for caption in captions)
+        matrix = metric.matrix(captions, references, column, done.append)
+        items = tuple(Item(image, caption, tuple(references[image])) for image in references for caption in captions)
         np.testing.assert_allclose(matrix.ravel(), statistics(metric, items)[:, place], atol=1e-6)
-        assert sum(done) == len(images)
+        assert sum(done) == len(references)
 
 
 def test_references_are_read_as_the_options_say(tmp_path: Path) -> None:
