@@ -110,7 +110,7 @@ def test_captions_of_one_image_come_from_the_data_set_and_scores_of_a_part_of_th
     assert len(complete["scores"]["ROUGE-L"]) == len(complete["candidates"])
     Path("mine.csv").write_text(f'image,caption,mine\ncoco_001,"{complete["candidates"][0]}",1\n', encoding="utf-8")
     answer = found("explore", "examples", study("part", text), "--scores", "mine.csv", code=1)
-    assert (answer["scores"], list(answer["lacking"])) == (complete["scores"], ["mine"])
+    assert (answer["scores"], list(answer["missing"])) == (complete["scores"], ["mine"])
     ran = capbench("explore", "examples", study("none", text.replace(", mine", "").replace("coco_001", "gone")))
     assert "hm-coco does not contain the image 'gone'" in ran.err
 

@@ -94,6 +94,8 @@ def install_spice(
     folder = spice_folder()
     added = []
     with lock(folder / "installation"):
+        for unfinished in folder.glob(".*.part"):  # copies of a run that was killed
+            unfinished.unlink()
         for file in SPICE_FILES:
             path, url = folder / file.name, _MAVEN + file.path
             if file.is_at(folder) and sha256_file(path) == file.sha256:
