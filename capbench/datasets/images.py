@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,11 +58,13 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
 def image_groups(dataset: Dataset) -> Callable[[], Mapping[str, Sequence[str]]]:
     """A function that looks up all images of a data set under its default items, each with the groups of its items."""
     complete = dataset.complete if isinstance(dataset, GroupDataset) else dataset
+    known: dict[str, list[str]] = {}
 
-    @functools.cache
-    def look_up() -> Mapping[str, Sequence[str]]:
-        draws = complete.load(complete.selections[complete.default[0]])
-        return groups_of_images(item for draw in draws for item in draw.items)
+    def look_up() -> Mapping[str, Sequence[str]]:  # without a cache's wrapper, which workers cannot receive
+        if not known:
+            draws = complete.load(complete.selections[complete.default[0]])
+            known.update(groups_of_images(item for draw in draws for item in draw.items))
+        return known
 
     return look_up
 
