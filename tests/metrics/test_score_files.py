@@ -30,6 +30,7 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> Path:
         case ".json":
             path.write_text(json.dumps(rows), encoding="utf-8")
         case _:
+            pytest.importorskip("pyarrow")
             frame.to_parquet(path)
     return path
 

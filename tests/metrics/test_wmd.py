@@ -55,6 +55,7 @@ def test_the_distance_is_the_cheapest_assignment_of_equal_units_of_mass(first: l
 
 
 def test_optimal_transport_loads_no_pytorch() -> None:
+    pytest.importorskip("ot")
     code = "import sys, capbench.metrics.wmd as w; w.word_movers_distance('a', 'b', {'a': [1.0], 'b': [0.0]})"
     subprocess.run([sys.executable, "-c", f"{code}; assert 'torch' not in sys.modules"], check=True)
 

@@ -188,6 +188,7 @@ def test_figures_that_lack_their_numbers_are_refused() -> None:
 
 
 def test_letters_that_no_font_has_are_named_and_a_dollar_begins_no_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
     monkeypatch.setattr(look_of_figures, "FONTS", ["DejaVu Sans", "No such family"])
     with pytest.warns(look_of_figures.MissingGlyphs, match=r"語 \(U\+8A9E\)") as caught:
         figure = forest_figure(_compared(), Look(title="$a_1$ costs $5 語"))
