@@ -58,7 +58,7 @@ _IDLE = {
     "nneval": {"features", "variant", *_EVALUATION},
     "leic": {"vectors", "variant", *_EVALUATION},
 }
-"""Options that do nothing for a network; its command does not have them."""
+"""Options that do nothing for a network; its command does not have them. Its task would know, but loads PyTorch."""
 
 
 class _Trainers(HelpGroup):

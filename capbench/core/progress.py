@@ -52,6 +52,10 @@ class SlowWork:
         """Expected seconds."""
         return len(self.units) / self.per_second
 
+    def run_in(self, progress: Progress, name: str, engine: Engine | None = None) -> None:
+        """Do the work as a task of a progress, under a metric's name."""
+        self.run(part_of(progress, name, len(self.units), self.unit, self.seconds), engine)
+
 
 def together(works: Iterable[SlowWork]) -> tuple[SlowWork, ...]:
     """The works merged by subject; a unit that several works require is counted once."""

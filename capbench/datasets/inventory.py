@@ -155,8 +155,8 @@ def obtain(
         return Obtained(tuple(needed), existing)
     address = url or source.url
     if address is None or (url is None and source.dead is not None):
-        dead, form = f"its published link is dead: {source.dead}", f"it is available through a form: {source.form}"
-        why = dead if source.dead else form if source.form else "there is no open download"
+        ways = (("its published link is dead", source.dead), ("it is available through a form", source.form))
+        why = next((f"{problem}: {fact}" for problem, fact in ways if fact), "there is no open download")
         page = f" Page: {source.page}." if source.page else ""
         hint = f"Manually: {source.manual}.{page} If you have another address: --url ADDRESS"
         first, value = root.path / needed[0], wanted.source

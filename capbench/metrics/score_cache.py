@@ -77,8 +77,7 @@ class Extraction:
             self._extract_on(self._spread, [run for run in quick if run not in here])
         self._extract(here)
         for key, work in slow.items():
-            progress = part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds)
-            work.run(progress, self._spread)
+            work.run_in(self._progress, self._runs[key].label, self._spread)
         self._extract([self._runs[key] for key in slow])
 
     def _extract(self, runs: Sequence[_Run]) -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from capbench.core.progress import Progress, SlowWork, part_of
+from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.needs import Parser, References
@@ -102,7 +102,7 @@ class Spice(TokenMetric):
         candidates, references = self.tokenize(items)
         work = parsing([*candidates, *chain.from_iterable(references)], self.resources.data)
         if work is not None:
-            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds), None)
+            work.run_in(progress, self.name)
         for order in orders:
             same: dict[tuple[str, ...], list[int]] = {}
             for row, captions in enumerate(references):

@@ -126,10 +126,9 @@ class TableStyle:
     intervals: bool = True
 
     def __post_init__(self) -> None:
-        digits = self.digits
-        if digits is not None and (type(digits) is not int or not 0 <= digits <= _DIGITS):
-            message = f"digits={digits!r} is not a number of digits from 0 to {_DIGITS}"
-            raise UsageError(message, code="out-of-range", value=digits, hint="Example: digits=3")
+        if self.digits is not None and (type(self.digits) is not int or not 0 <= self.digits <= _DIGITS):
+            message = f"digits={self.digits!r} is not a number of digits from 0 to {_DIGITS}"
+            raise UsageError(message, code="out-of-range", value=self.digits, hint="Example: digits=3")
 
     @property
     def hundredfold(self) -> bool:

@@ -66,7 +66,7 @@ def protocol_numbers(
         assessed.sentinels.append(made)
     unscored = unscored_cells(protocol, scored, rows, groups)
     with_cells = {*groups, *(cell.group for cell in unscored)}
-    info = ProtocolInfo(
+    assessed.info = ProtocolInfo(
         id=str(protocol),
         dataset=dataset.name,
         dataset_title=dataset.title,
@@ -91,7 +91,6 @@ def protocol_numbers(
         file_columns=dict(dataset.file_columns),
     )
     assessed.cells += unscored
-    assessed.infos.append(info)
     return assessed
 
 
@@ -107,7 +106,7 @@ def study_result(
         title=study.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         sample=sample,
-        protocols=tuple(info for part in numbers for info in part.infos),
+        protocols=tuple(part.info for part in numbers),
         columns=columns,
         **joined,
         **more,

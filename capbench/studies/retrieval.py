@@ -14,7 +14,6 @@ import numpy as np
 
 from capbench.core.errors import DataError
 from capbench.core.plugins import stdout_to_stderr
-from capbench.core.progress import part_of
 from capbench.core.records import FloatArray, IntArray, Item
 from capbench.core.typed_json import Strict, Tidy
 from capbench.metrics.base import CombinedMetric, Metric
@@ -152,7 +151,7 @@ def _pair_by_pair(
     for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
         plain.open(items)
         if work := plain.slow_work(items):
-            work.run(part_of(progress, label, len(work.units), work.unit, work.seconds), None)
+            work.run_in(progress, label)
     n, m = len(gallery.images), len(gallery.captions)
     scores = {column: np.empty(n * m) for column in columns}
     for start in range(0, n * m, metric.batch_size):

@@ -127,7 +127,7 @@ def run_plan(
     if answers and not plan.uses_root:  # all data is the user's: best first under the first protocol
         titles = {name: titles[name] for name in dict.fromkeys((*answers[0].ranking, *titles))}
     order = [str(protocol) for _, protocol in plan.protocols]
-    made.sort(key=lambda numbers: order.index(numbers.infos[0].id))
+    made.sort(key=lambda numbers: order.index(numbers.info.id))
     result = study_result(
         plan.study,
         made,

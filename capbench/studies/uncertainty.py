@@ -42,7 +42,7 @@ RANK_RULE = (
 class Numbers:
     """The part of a :class:`~capbench.studies.results.StudyResult` that is of one protocol."""
 
-    infos: list[ProtocolInfo] = field(default_factory=list)
+    info: ProtocolInfo = field(init=False)  # set when the numbers are complete
     cells: list[Cell] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
     comparisons: list[Tests] = field(default_factory=list)

@@ -19,7 +19,7 @@ from capbench.core.errors import ModelError, UsageError
 from capbench.core.machine import choose_device
 from capbench.datasets.root import DataRoot
 from capbench.features.shown import MEAN_KEY, mean_to_text
-from capbench.stats.retrieval import retrieval
+from capbench.stats.retrieval import RECALLS, retrieval
 from capbench.text.vocabulary import Vocabulary, pad_rows
 from capbench.training import data, settings
 from capbench.training.data import More, Regions, open_regions
@@ -104,7 +104,7 @@ def recall_line(entry: Mapping[str, Any]) -> str:
     """Recalls and median ranks in both directions."""
     parts = []
     for direction in ("image_to_text", "text_to_image"):
-        recalls = ", ".join(f"R@{k} {entry[direction][f'r@{k}']:.1f}" for k in (1, 5, 10))
+        recalls = ", ".join(f"R@{k} {entry[direction][f'r@{k}']:.1f}" for k in RECALLS)
         parts.append(f"{direction.replace('_', ' ')} {recalls}, median rank {entry[direction]['median_rank']:.1f}")
     return f"{'; '.join(parts)}; recall sum {entry['recall_sum']:.1f}"
 

@@ -12,7 +12,7 @@ import numpy as np
 from capbench.core.errors import ModelError, UsageError
 from capbench.core.explanations import Bars, ExplainedCandidate, Explanation, Panel, RegionMaps, Subject, Table
 from capbench.core.options import Choice, Flag, option
-from capbench.core.progress import Progress, SlowWork, part_of
+from capbench.core.progress import Progress, SlowWork
 from capbench.core.records import FloatArray, Item
 from capbench.features.class_names import regions_of
 from capbench.metrics.abilities import ReferenceSweep
@@ -142,7 +142,7 @@ class Faier(ImageMetric):
         ordered = sorted({*texts} - {"."})
         work = parsing(ptb.tokenize(ordered), self.resources.data) if progress else None
         if progress and work:
-            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds), None)
+            work.run_in(progress, self.name)
         return dict(zip(ordered, scene_graph.triplets(ordered, data=self.resources.data), strict=True))
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
