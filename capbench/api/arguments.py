@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, Lt
 from typing_extensions import TypedDict
 
 from capbench.core.arguments import (
@@ -113,14 +113,14 @@ class ImportSettings(TypedDict, total=False):
 
 @strict
 class WordVectorSettings(TypedDict, total=False):
-    """Settings of the training of word vectors; defaults: :class:`capbench.training.word_vectors.WordVectorOptions`."""
+    """Settings of the training of word vectors; defaults: :func:`capbench.text.word_vectors.train_word2vec`."""
 
     data: DataFolder | None
     dimension: Annotated[Count, Help("Dimension of the vectors. Default: 300.")]
     window: Annotated[Count, Help("Number of context words on each side. Default: 5.")]
     min_count: Annotated[Count, Help("Minimum count of a word. Default: 2.")]
     epochs: Annotated[Count, Help("Passes over the captions. Default: 20.")]
-    seed: Annotated[Seed, Help("Random seed. Default: 1.")]
+    seed: Annotated[int, Ge(0), Lt(2**32), Help("Random seed. Default: 1.")]
     include_judged: Annotated[
         bool, Help("Read the captions of judged images, too. Metrics with these vectors are then marked in tables.")
     ]

@@ -155,15 +155,13 @@ def train_word_vectors(
     Captions are known corpora (``flickr8k``, ``coco-val``, …) or files; the file has word2vec's binary format.
     """
     from capbench.datasets.root import find_root
-    from capbench.training import word_vectors
+    from capbench.training.word_vectors import train_caption_vectors
 
     caller, root = python_caller(progress), find_root(settings.pop("data", None))
-    include_judged = settings.pop("include_judged", False)
-    options = word_vectors.WordVectorOptions.read("word-vectors", dict(settings))
     names = [captions] if isinstance(captions, str | os.PathLike) else captions
     corpora = [os.fspath(name) for name in names]
     caller.on_data(root, True)
-    return word_vectors.train_caption_vectors(corpora, Path(out), root, options, caller, include_judged=include_judged)
+    return train_caption_vectors(corpora, Path(out), root, caller, **settings)
 
 
 @checked

@@ -17,19 +17,24 @@ are left out, and a note lists them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError, UsageError, suggest
 from capbench.core.records import caption_key
-from capbench.datasets.judgement_files import parse_caption, parse_image
+from capbench.datasets.judgement_files import parse_caption
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.caption_readers import Captions, read_captions_file, record_image
+from capbench.datasets.user.caption_readers import (
+    FLICKR8K_LIST,
+    Captions,
+    image_rows,
+    read_captions_file,
+    record_image,
+    split_list,
+    stripped_lines,
+)
 from capbench.datasets.user.captions import CANDIDATE_FORM, TEXT_KEYS, candidate_records
-
-_FLICKR8K_LIST = "flickr8k/Flickr_8k.{}Images.txt"
 
 
 @dataclass(frozen=True)
@@ -102,10 +107,11 @@ def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Ca
     captions = load_captions(name, root)
     if split is None:
         return captions
-    if not captions.groups and name == "flickr8k" and root is not None:
-        known = [kind for kind in ("train", "dev", "test") if (root.path / _FLICKR8K_LIST.format(kind)).is_file()]
+    if not captions.groups and name == "flickr8k":
+        lists = {kind: captions.source.with_name(FLICKR8K_LIST.format(kind)) for kind in ("train", "dev", "test")}
+        known = [kind for kind, path in lists.items() if path.is_file()]
         if split in known:
-            listed = split_list(root.path / _FLICKR8K_LIST.format(split), captions)
+            listed = split_list(lists[split], captions)
             return Captions({image: captions[image] for image in listed}, captions.source)
     else:
         known = sorted(set(captions.groups.values()))
@@ -115,49 +121,17 @@ def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Ca
     raise UsageError(f"{name} has no split '{split}'", code="unknown-name", value=split, hint=hint)
 
 
-def split_list(path: Path, captions: Captions) -> dict[str, int]:
-    """Image id → row of a list of file names. Raises DataError if an image occurs twice or has no captions."""
-    rows = _image_rows(path)
-    for image, row in rows.items():
-        if image not in captions:
-            problem = f"image '{image}' has no captions in {captions.source.name}"
-            hint = "Get both files from the same release"
-            raise DataError(problem, code="unknown-item", value=image, path=path, row=row, hint=hint)
-    return rows
-
-
-def _image_rows(path: Path) -> dict[str, int]:
-    """Image id → row of a list of file names. Raises DataError if an image occurs twice."""
-    rows: dict[str, int] = {}
-    for row, line in enumerate(_lines(path), 1):
-        image = parse_image(line, "image's name", path=path, row=row)
-        if rows.setdefault(image, row) != row:
-            problem = f"the image {image} is already in row {rows[image]}"
-            raise DataError(problem, code="duplicate", value=image, path=path, row=row, hint="Get the list again")
-    return rows
-
-
-def _lines(path: Path) -> list[str]:
-    """The lines of a file, stripped, without empty ones at the end."""
-    return [line.strip() for line in files.read_text(path).rstrip().split("\n")]
-
-
 _OUTPUTS = "generated_captions.txt"
 _HUMAN_SHARE = 0.5
 
 
-@dataclass(frozen=True)
-class MachineCaptions:
-    """Captions by one or more systems."""
-
-    systems: Mapping[str, Mapping[str, str]]  # name of the system → image id → caption
-    notes: tuple[str, ...]  # one line for each system that was left out as human
-
-
-def read_machine_captions(paths: Sequence[Path], references: Mapping[str, Sequence[str]]) -> MachineCaptions:
-    """Read the systems in several files."""
+def read_machine_captions(
+    paths: Sequence[Path],
+    references: Mapping[str, Sequence[str]],
+    say: Callable[[str], None],  # receives one line for each system that is left out as human
+) -> dict[str, Mapping[str, str]]:
+    """Captions by system and image in several files."""
     systems: dict[str, Mapping[str, str]] = {}
-    notes: list[str] = []
     for path in paths:
         for name, captions in _read(path).items():
             if name in systems:
@@ -167,13 +141,13 @@ def read_machine_captions(paths: Sequence[Path], references: Mapping[str, Sequen
             same = (caption_key(captions[image]) in set(map(caption_key, references[image])) for image in known)
             share = sum(same) / max(1, len(known))
             if share > _HUMAN_SHARE:
-                notes.append(f"{name} is left out as human: {share:.0%} of its captions are references")
+                say(f"{name} is left out as human: {share:.0%} of its captions are references")
             else:
                 systems[name] = captions
     if not systems:
         problem, hint = "contains no machine captions: all systems are human", "Name other files"
         raise DataError(problem, code="too-few", path=paths[0] if paths else None, hint=hint)
-    return MachineCaptions(systems, tuple(notes))
+    return systems
 
 
 def _read(path: Path) -> dict[str, dict[str, str]]:
@@ -205,10 +179,10 @@ def read_folders(path: Path) -> dict[str, dict[str, str]]:
         problem = f"there is no {name}_SYSTEM/{_OUTPUTS} in its folder"
         hint = "A .txt file must be a list of images imgs_SET.txt next to folders SET_SYSTEM; else provide JSON"
         raise MissingFileError(problem, path=path, hint=hint)
-    images = _image_rows(path)
+    images = image_rows(path)
     systems = {}
     for output in outputs:
-        lines = _lines(output)
+        lines = stripped_lines(output)
         if len(lines) != len(images):
             problem = f"has {len(lines):,} captions for the {len(images):,} images of {path.name}"
             raise DataError(problem, code="mismatch", value=len(lines), path=output, hint="Get both files again")

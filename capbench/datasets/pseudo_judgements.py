@@ -28,10 +28,9 @@ from numpy.typing import NDArray
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import FloatArray, IntArray, Item, Judgements, Preferences, Ratings, caption_key
 from capbench.datasets.base import Dataset
-from capbench.datasets.captions import split_list
 from capbench.datasets.judgement_files import ByName, paired
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, by_name, correlations
-from capbench.datasets.user.caption_readers import read_token
+from capbench.datasets.user.caption_readers import read_token, split_list
 
 KINDS = ("looks-alike", "near-text", "mid-text", "anywhere")  # where candidates come from; :attr:`Item.group` holds it
 _TOKEN = "flickr8k/Flickr8k.token.txt"

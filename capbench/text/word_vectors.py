@@ -1,4 +1,4 @@
-"""Word vectors from user-supplied files: word2vec ``.bin``, GloVe or word2vec text, gensim KeyedVectors.
+"""Word vectors: of files (word2vec ``.bin``, GloVe or word2vec text, gensim KeyedVectors), or trained on sentences.
 
 The first opening of a file reads and checks all rows and copies them into a table in the cache, named by the file's
 path, size and modification time. The table is mapped into memory, so only the rows of requested words are read.
@@ -11,7 +11,7 @@ import mmap
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from capbench.core import files
 from capbench.core.cache import derived_table, packed_texts, unpacked_texts
-from capbench.core.errors import CapbenchError, DataError
+from capbench.core.errors import CapbenchError, DataError, ModelError
 from capbench.core.pickles import load_pickle
 from capbench.text.greedy_matching import unit
 
@@ -169,6 +169,39 @@ def _pickled(path: Path) -> tuple[list[str], NDArray[np.float32], list[Path]]:
     except Exception as error:  # a damaged pickle may raise anything
         way = "save the vectors with gensim's model.wv.save() or model.wv.save_word2vec_format()"
         raise ValueError(f"no gensim KeyedVectors ({error}): {way}") from error
+
+
+def train_word2vec(
+    sentences: Sequence[Sequence[str]],
+    progress: Callable[[int], None] = lambda _done: None,  # called with 1 after each epoch
+    *,
+    dimension: int = 300,  # components of a vector
+    window: int = 5,  # predicted words on each side
+    min_count: int = 2,  # minimum frequency of words with a vector
+    epochs: int = 20,  # passes over the sentences
+    seed: int = 1,  # of all random numbers, below 2³²
+) -> tuple[list[str], NDArray[np.float32]]:
+    """Train skip-gram vectors with negative sampling (Mikolov et al. 2013), in one thread, so that a seed repeats them.
+
+    Returns the words, most frequent first, and their (n, dimension) float32 vectors.
+    """
+    from gensim.models import Word2Vec
+    from gensim.models.callbacks import CallbackAny2Vec
+
+    class Epochs(CallbackAny2Vec):  # type: ignore[misc]  # gensim has no types
+        def on_epoch_end(self, model: Any) -> None:
+            progress(1)
+
+    model = Word2Vec(vector_size=dimension, window=window, min_count=min_count, negative=5, seed=seed, sg=1, workers=1)
+    model.build_vocab(sentences)
+    if not len(model.wv):
+        message, hint = f"no word occurs {min_count} times in {len(sentences)} captions", "Lower --min-count"
+        raise DataError(message, code="too-few", value=min_count, hint=hint)
+    model.train(sentences, total_examples=model.corpus_count, epochs=epochs, callbacks=[Epochs()])
+    matrix = np.array(model.wv.vectors, dtype=np.float32)
+    if not np.isfinite(matrix).all():
+        raise ModelError("a vector is not finite", code="not-converged", hint="Try fewer epochs")
+    return list(model.wv.index_to_key), matrix
 
 
 def write_word2vec(path: str | os.PathLike[str], words: Sequence[str], matrix: NDArray[np.float32]) -> None:

@@ -1,14 +1,10 @@
-"""Captions with images and splits as training data: reading, sampling, features, vocabulary, identity.
-
-Captions with named splits are read (Karpathy's JSON, Multi30k's folder), and Flickr8k's folder:
-``Flickr8k.token.txt`` with ``Flickr_8k.{train,dev,test}Images.txt``.
-"""
+"""Captions with images and splits as training data: reading, sampling, features, vocabulary, identity."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -20,9 +16,8 @@ from torch import Tensor
 
 from capbench.core.errors import DataError, FeatureError, MissingFileError, check_choice
 from capbench.core.training_record import DEV, TrainingRecord, captions_of, photographs_of
-from capbench.datasets.captions import read_machine_captions, split_list
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.caption_readers import Captions, read_captions_file, read_token
+from capbench.datasets.user.caption_readers import read_captions_file
 from capbench.features.records import RegionFeatures
 from capbench.features.store import open_store
 from capbench.text.vocabulary import SPECIAL, UNKNOWN, Vocabulary
@@ -139,7 +134,7 @@ def locate(name: str, root: DataRoot | None, what: str) -> Path:
 def read_pairs(config: Any, root: DataRoot | None, *roles: str) -> list[Pairs]:
     """The captions of roles (``train``, ``dev``, ``test``), by the settings captions, splits and features."""
     path = locate(config.captions, root, "captions")
-    captions = _flickr8k(path) if (path / "Flickr8k.token.txt").is_file() else read_captions_file(path)
+    captions = read_captions_file(path)
     known = sorted(set(captions.groups.values()))
     found = []
     for role in roles:
@@ -171,32 +166,10 @@ def training_pairs(config: Any, root: DataRoot | None, say: Say) -> list[Pairs]:
     return pairs
 
 
-def _flickr8k(folder: Path) -> Captions:
-    captions = read_token(folder / "Flickr8k.token.txt")
-    groups: dict[str, str] = {}
-    for split in ROLES:
-        listed = folder / f"Flickr_8k.{split}Images.txt"
-        for image, row in split_list(listed, captions).items() if listed.is_file() else ():
-            if groups.setdefault(image, split) != split:
-                message = f"image '{image}' is also in the list of {groups[image]}"
-                raise DataError(message, code="duplicate", value=image, path=listed, row=row)
-    return Captions(captions, captions.source, groups)
-
-
 def training_record(train: Pairs, dev: Pairs, more: Iterable[str] = ()) -> TrainingRecord:
     """The record of a training: its images and captions (and ``more`` of these), and the dev images."""
     texts = captions_of([*train.captions, *more])
     return TrainingRecord("", photographs_of(train.images), texts, photographs_of(dev.images), DEV)
-
-
-def read_systems(
-    names: Sequence[str], root: DataRoot | None, humans: Mapping[str, Sequence[str]], say: Say
-) -> Mapping[str, Mapping[str, str]]:
-    """Captions by system and image from files of systems' captions."""
-    machine = read_machine_captions([locate(name, root, "captions of systems") for name in names], humans)
-    for note in machine.notes:
-        say(note)
-    return machine.systems
 
 
 # Features.

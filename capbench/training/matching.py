@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,14 +19,12 @@ from capbench.core.errors import ModelError, UsageError
 from capbench.core.machine import choose_device
 from capbench.datasets.root import DataRoot
 from capbench.features.shown import MEAN_KEY, mean_to_text
-from capbench.stats.retrieval import RECALLS, retrieval
-from capbench.text.vocabulary import Vocabulary, pad_rows
+from capbench.stats.retrieval import RECALLS
+from capbench.text.vocabulary import Vocabulary
 from capbench.training import data, settings
 from capbench.training.data import More, Regions, open_regions
 from capbench.training.trainer import B, Bar, M, Measurement, Task, Watcher, adam
 from capbench.weights.training_files import KEY
-
-E = TypeVar("E")
 
 
 class VocabularyOptions(settings.Section):
@@ -112,7 +110,7 @@ def recall_line(entry: Mapping[str, Any]) -> str:
 # Tasks.
 
 
-class CaptionTask(Task[M, B], Generic[M, B]):
+class CaptionTask(Task[M, B]):
     """A task whose batches are captions with their images: reads both, with ``more`` of the images besides features."""
 
     def __init__(
@@ -160,7 +158,7 @@ class CaptionTask(Task[M, B], Generic[M, B]):
         return {MEAN_KEY: mean_to_text(self.regions.mean()), **self._facts}
 
 
-class Reader(Generic[E]):
+class Reader:
     """Reads captions as word numbers with ``<start>`` and ``<end>``, and images as features, unless overridden."""
 
     more: More | None = None  # What it reads of an image besides features
@@ -172,32 +170,32 @@ class Reader(Generic[E]):
         """Further texts whose words the vocabulary counts."""
         return ()
 
-    def encode(self, captions: Sequence[str], vocabulary: Vocabulary) -> list[E]:
+    def encode(self, captions: Sequence[str], vocabulary: Vocabulary) -> list[Any]:
         """Captions in the network's input format."""
-        return [vocabulary.encode(text) for text in captions]  # type: ignore[misc]
+        return [vocabulary.encode(text) for text in captions]
 
 
-class Split(NamedTuple, Generic[E]):
+class Split(NamedTuple):
     """A role's captions and images, its captions in the network's input format, and features of the images."""
 
     pairs: data.Pairs
-    captions: list[E]
+    captions: list[Any]
     regions: Regions
     vocabulary: Any  # the network's words or word pieces
 
 
-class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
+class MatchingTask(CaptionTask[M, B]):
     """A task whose score is recall."""
 
     settings: ClassVar[type[MatchingTraining]]
-    reader: ClassVar[type[Reader[Any]]] = Reader
+    reader: ClassVar[type[Reader]] = Reader
     network: Any  # makes the network of some sizes, with first weights drawn by a generator: its class, or a method
     load: ClassVar[Callable[..., Any]]  # reads a weight file: path, device=
     released: ClassVar[bool] = False  # True if it also reads released checkpoints: vocabulary=
     score = "recall_sum"
 
     def __init__(self, config: Any, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
-        reader: Reader[E] = self.reader(config.network, root, watcher)
+        reader = self.reader(config.network, root, watcher)
         super().__init__(config, root, device, watcher, reader.more)
         captions = self.train.captions, self.sample.captions
         texts = [*captions[0], *self.dev_pairs.captions, *reader.texts([text for part in captions for text in part])]
@@ -211,7 +209,7 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
 
     @classmethod
     @abstractmethod
-    def recalls(cls, network: Any, split: Split[E], config: Any, folds: int, bar: Bar) -> dict[str, Any]:
+    def recalls(cls, network: Any, split: Split, config: Any, folds: int, bar: Bar) -> dict[str, Any]:
         """Recalls on a split, means over equal parts of the images."""
 
     def validate(self, model: M, pause: Callable[[], None]) -> dict[str, Any]:
@@ -224,7 +222,7 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
             raise UsageError(message, code="unsupported", value="vocabulary", hint=hint)
         words = {"vocabulary": asked.vocabulary} if cls.released else {}
         loaded = cls.load(model, device=choose_device(config.device), **words)
-        reader: Reader[E] = cls.reader(loaded.options, asked.root, asked.watcher)
+        reader = cls.reader(loaded.options, asked.root, asked.watcher)
         (pairs,) = data.read_pairs(config, asked.root, asked.split)
         pairs = pairs.sample(asked.images, config.dev_captions())
         if (images := len(pairs.images)) % asked.folds:
@@ -270,45 +268,3 @@ def similarity_matrix(
             captions = encode_captions(chosen)
             matrix[:, chosen] = torch.cat([compare(block, captions).float() for block in encoded]).cpu().numpy()
     return matrix
-
-
-# Networks that read captions as word numbers and images as features only, such as SCAN.
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The input of one step: (b, n, d) region features, (b, m) word numbers, (b,) their numbers on the CPU."""
-
-    images: Tensor
-    ids: Tensor
-    lengths: Tensor
-
-
-class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
-    """A task of a network with ``encode_images``, ``encode_captions`` and ``similarities``, as SCAN's."""
-
-    def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
-        ids, lengths = pad_rows([self.captions[i] for i in chosen])
-        ids = data.drop_words(ids, self.config.dropout.words, np.random.default_rng((self.config.seed, 2, step)))
-        (images,) = self.regions.take(self.train.image_of[chosen])
-        pin = self.device.type == "cuda"  # a GPU copies from page-locked memory while it computes
-        return Batch(images.pin_memory(), ids.pin_memory(), lengths) if pin else Batch(images, ids, lengths)
-
-    @classmethod
-    def recalls(cls, network: Any, split: Split[list[int]], config: Any, folds: int, bar: Bar) -> dict[str, Any]:
-        device = next(network.parameters()).device
-
-        def encode(chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-            ids, lengths = pad_rows([split.captions[i] for i in chosen])
-            return network.encode_captions(ids.to(device), lengths), lengths
-
-        matrix = similarity_matrix(
-            network,
-            split.regions.shape[0],
-            [len(caption) for caption in split.captions],
-            lambda images: network.encode_images(split.regions.take(images)[0].to(device)),
-            encode,
-            lambda images, captions: network.similarities(images, *captions),
-            bar,
-        )
-        return retrieval(matrix, split.pairs.image_of, folds)

@@ -53,6 +53,21 @@ def test_multi30k_joins_five_files_line_by_line(tmp_path: Path, packed: bool) ->
     assert list(captions.of_groups("val")) == ["3"]
 
 
+def test_flickr8ks_folder_has_the_splits_of_its_lists(tmp_path: Path) -> None:
+    names = {f"{name}.jpg": [f"a {name}", f"the {name}"] for name in ("one", "two", "six", "odd")}
+    write(tmp_path / "Flickr8k.token.txt", token_text(names))
+    write(tmp_path / "Flickr_8k.trainImages.txt", "two.jpg\none.jpg\n")
+    listed = write(tmp_path / "Flickr_8k.devImages.txt", "six.jpg\n")
+    captions = load_captions(str(tmp_path))
+    assert (len(captions), captions["one"], captions.source) == (4, ("a one", "the one"), tmp_path)
+    assert captions.groups == {"one": "train", "two": "train", "six": "dev"}
+    assert list(captions.of_groups("train")) == ["one", "two"]
+    for content, code, row in (("two.jpg\n", "duplicate", 1), ("six.jpg\nten.jpg\n", "unknown-item", 2)):
+        write(listed, content)
+        with raises(DataError, code, path=listed, row=row):
+            read_captions_file(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("content", "image"),
     [

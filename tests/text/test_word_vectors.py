@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from capbench.core.errors import DataError, MissingFileError
-from capbench.text.word_vectors import WordVectors, write_word2vec
+from capbench.text.word_vectors import WordVectors, train_word2vec, write_word2vec
 from tests.errors import raises
 
 WORDS = ["dog", "cat", "café", ".", "12"]
@@ -129,3 +129,20 @@ def test_gensim_files_without_usable_vectors_are_rejected(tmp_path: Path, matrix
     (tmp_path / "v.kv.vectors.npy").unlink()
     with raises(MissingFileError, "missing-file", path=tmp_path / "v.kv.vectors.npy"):
         WordVectors(path)
+
+
+def test_a_seed_gives_trained_vectors_of_words_most_frequent_first() -> None:
+    pytest.importorskip("gensim")
+    texts = ["a dog runs on the grass", "a cat sits on the grass", "the dog sits by a red ball", "a cat runs"] * 5
+    sentences, done = [text.split() for text in [*texts, "once"]], list[int]()
+    words, matrix = train_word2vec(sentences, done.append, dimension=8, epochs=3)
+    assert words[0] == "a"
+    assert set(words) == {"a", "dog", "runs", "on", "the", "grass", "cat", "sits", "by", "red", "ball"}
+    assert matrix.shape == (11, 8)
+    assert matrix.dtype == np.float32
+    assert done == [1, 1, 1]
+    again, other = (train_word2vec(sentences, dimension=8, epochs=3, seed=seed)[1] for seed in (1, 2))
+    np.testing.assert_array_equal(again, matrix)
+    assert not np.array_equal(other, matrix)
+    with raises(DataError, "too-few", value=2):
+        train_word2vec([["a", "dog"]])

@@ -54,22 +54,6 @@ def test_karpathys_splits_have_their_usual_roles(world: Path, tmp_path: Path) ->
         read(path, "dev", dev="vall")
 
 
-def test_flickr8ks_own_files(tmp_path: Path) -> None:
-    lines = [f"{name}.jpg#{n}\ta {name} {n} ." for name in ("one", "two", "six", "odd") for n in range(2)]
-    (tmp_path / "Flickr8k.token.txt").write_text("\n".join(lines), encoding="utf-8")
-    for split, names in {"train": ["one", "two"], "dev": ["six"]}.items():
-        (tmp_path / f"Flickr_8k.{split}Images.txt").write_text("".join(f"{n}.jpg\n" for n in names), encoding="utf-8")
-    assert read(tmp_path, "train").captions == ("a one 0 .", "a one 1 .", "a two 0 .", "a two 1 .")
-    assert read(tmp_path, "dev").images == ("six",)
-    with raises(DataError, "missing-option", path=tmp_path, value="test"):
-        read(tmp_path, "test")
-    listed = tmp_path / "Flickr_8k.devImages.txt"
-    for content, code, row in (("two.jpg\n", "duplicate", 1), ("six.jpg\nten.jpg\n", "unknown-item", 2)):
-        listed.write_text(content, encoding="utf-8")
-        with raises(DataError, code, path=listed, row=row):
-            read(tmp_path, "train")
-
-
 def test_invalid_captions_are_named(tmp_path: Path) -> None:
     with raises(MissingFileError, "missing-file", path="nowhere.json", value="nowhere.json"):
         read(Path("nowhere.json"), "train")

@@ -1,42 +1,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import capbench as cb
 from capbench.cli.app import app
-from capbench.core.errors import DataError
 from capbench.core.records import Item
 from capbench.core.training_record import training_overlap
 from capbench.text.word_vectors import WordVectors
-from capbench.training.word_vectors import WordVectorOptions, train_sequence_vectors
 from capbench.weights.training_files import read_training_record
-from tests.errors import raises
 
 CAPTIONS = ["A dog runs on the grass.", "A cat sits on the grass.", "The dog sits by a red ball.", "A cat runs."] * 5
-SMALL = WordVectorOptions(dimension=8, epochs=3)
-
-
-def test_a_seed_gives_vectors_of_words_most_frequent_first() -> None:
-    pytest.importorskip("gensim")
-    done: list[int] = []
-    sentences = [text.lower().replace(".", "").split() for text in [*CAPTIONS, "once"]]
-    words, matrix = train_sequence_vectors(sentences, SMALL, done.append)
-    assert words[0] == "a"
-    assert set(words) == {"a", "dog", "runs", "on", "the", "grass", "cat", "sits", "by", "red", "ball"}
-    assert matrix.shape == (11, 8)
-    assert matrix.dtype == np.float32
-    assert done == [1, 1, 1]
-    again, other = (train_sequence_vectors(sentences, options)[1] for options in (SMALL, replace(SMALL, seed=2)))
-    np.testing.assert_array_equal(again, matrix)
-    assert not np.array_equal(other, matrix)
-    with raises(DataError, "too-few", value=2):
-        train_sequence_vectors([["a", "dog"]], SMALL)
 
 
 @pytest.mark.java

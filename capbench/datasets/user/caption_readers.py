@@ -18,6 +18,8 @@ from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import image_id
 from capbench.datasets.judgement_files import PathLike, file_error, parse_caption, parse_image, split_caption_id
 
+FLICKR8K_TOKEN, FLICKR8K_LIST = "Flickr8k.token.txt", "Flickr_8k.{}Images.txt"
+
 
 class Captions(dict[str, tuple[str, ...]]):
     """Image id → captions in published order."""
@@ -109,6 +111,8 @@ def read_captions_file(path: PathLike) -> Captions:
     """Read captions in any of the supported formats, which is recognised by the content."""
     path = Path(path)
     if path.is_dir():
+        if (path / FLICKR8K_TOKEN).is_file():
+            return read_flickr8k(path)
         nested = path / "multi30k_task2"
         return read_multi30k(nested if nested.is_dir() else path)
     text = files.read_text(path)
@@ -237,6 +241,46 @@ def read_multi30k(folder: PathLike) -> Captions:
                 made.captions[image].append(parse_caption(text, "caption", path=path, row=row))
     made.path = root
     return made.done()
+
+
+def read_flickr8k(folder: Path) -> Captions:
+    """Read Flickr8k's folder: ``Flickr8k.token.txt``, and the splits of ``Flickr_8k.{train,dev,test}Images.txt``."""
+    captions = read_token(folder / FLICKR8K_TOKEN)
+    for split in ("train", "dev", "test"):
+        path = folder / FLICKR8K_LIST.format(split)
+        for image, row in split_list(path, captions).items() if path.is_file() else ():
+            if captions.groups.setdefault(image, split) != split:
+                problem = f"image '{image}' is also in the list of {captions.groups[image]}"
+                raise DataError(problem, code="duplicate", value=image, path=path, row=row)
+    captions.source = folder
+    return captions
+
+
+def split_list(path: Path, captions: Captions) -> dict[str, int]:
+    """Image id → row of a list of file names. Raises DataError if an image occurs twice or has no captions."""
+    rows = image_rows(path)
+    for image, row in rows.items():
+        if image not in captions:
+            problem = f"image '{image}' has no captions in {captions.source.name}"
+            hint = "Get both files from the same release"
+            raise DataError(problem, code="unknown-item", value=image, path=path, row=row, hint=hint)
+    return rows
+
+
+def image_rows(path: Path) -> dict[str, int]:
+    """Image id → row of a list of file names. Raises DataError if an image occurs twice."""
+    rows: dict[str, int] = {}
+    for row, line in enumerate(stripped_lines(path), 1):
+        image = parse_image(line, "image's name", path=path, row=row)
+        if rows.setdefault(image, row) != row:
+            problem = f"the image {image} is already in row {rows[image]}"
+            raise DataError(problem, code="duplicate", value=image, path=path, row=row, hint="Get the list again")
+    return rows
+
+
+def stripped_lines(path: Path) -> list[str]:
+    """The lines of a file, stripped, without empty ones at the end."""
+    return [line.strip() for line in files.read_text(path).rstrip().split("\n")]
 
 
 def captions_of_records(records: Iterable[tuple[int | str, Mapping[str, Any]]], path: PathLike) -> Captions:

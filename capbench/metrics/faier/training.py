@@ -90,7 +90,7 @@ class FaierTraining(MatchingTraining):
         return 1 + max(self.evaluation.references)  # the candidate and its references
 
 
-class GraphReader(Reader[CaptionCode]):
+class GraphReader(Reader):
     """Reads captions as words and triplets, images as features and boxes; the data folder has files of parses."""
 
     def __init__(self, options: FaierOptions, root: DataRoot | None, watcher: Watcher) -> None:
@@ -169,7 +169,7 @@ def union_of(
     return network.fuse(images, captions, places, counts)
 
 
-class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
+class FaierTask(MatchingTask[Faier, Batch]):
     """Retrieval of matching candidates and images with references within a batch."""
 
     settings = FaierTraining
@@ -210,9 +210,7 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         return self.config.loss(self.model.scores(union, candidates)[0, ..., 0], step)
 
     @classmethod
-    def recalls(
-        cls, network: Faier, split: Split[CaptionCode], config: FaierTraining, folds: int, bar: Bar
-    ) -> dict[str, Any]:
+    def recalls(cls, network: Faier, split: Split, config: FaierTraining, folds: int, bar: Bar) -> dict[str, Any]:
         """Recalls of each image's first caption, the candidate, with so many of the next captions as references (or all
         if there are fewer); ``recall_sum`` is the mean over the numbers of references."""
         of_image, options = split.pairs.of_images(split.captions), network.options

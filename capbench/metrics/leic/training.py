@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from capbench.core.errors import DataError
+from capbench.datasets.captions import read_machine_captions
 from capbench.datasets.root import DataRoot
 from capbench.features.shown import MEAN_KEY, mean_to_text
 from capbench.features.store import FeatureStore, open_store
@@ -167,7 +168,8 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         train, dev = roles = read_images(config, root, watcher)
         of_roles = (zip(pairs.images, pairs.of_images(pairs.captions), strict=True) for pairs in roles)
         human = {image: texts for of_role in of_roles for image, texts in of_role}
-        systems = data.read_systems(config.machine, root, human, watcher.say) if config.machine else {}
+        machine = [data.locate(name, root, "captions of systems") for name in config.machine or ()]
+        systems = read_machine_captions(machine, human, watcher.say) if machine else {}
         self.systems = dict(sorted(systems.items()))
         for name, captions in self.systems.items():
             if missing := [image for image in human if image not in captions]:

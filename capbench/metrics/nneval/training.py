@@ -25,7 +25,7 @@ from torch.nn import functional
 from capbench.core.errors import DataError, StatisticError, UsageError
 from capbench.core.records import Coefficient, FloatArray, IntArray, Item, photograph
 from capbench.core.training_record import TrainingRecord, captions_of, photographs_of
-from capbench.datasets.captions import CORPORA, load_captions
+from capbench.datasets.captions import CORPORA, load_captions, read_machine_captions
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot, find_root
@@ -36,7 +36,7 @@ from capbench.metrics.scoring import score
 from capbench.stats.correlation import correlation
 from capbench.stats.pairwise_accuracy import aggregate
 from capbench.text.word_vectors import WordVectors
-from capbench.training.data import fingerprint, locate, read_systems
+from capbench.training.data import fingerprint, locate
 from capbench.training.settings import AtLeast2, Count, Names, OptimiserOptions, Section, Text, Training, Whole
 from capbench.training.trainer import Task, Watcher
 from capbench.weights.training_files import KEY
@@ -230,7 +230,8 @@ def draw(
         images = {item.image for drawn in dataset.load(dataset.protocol().items) for item in drawn.items}
         say(f"{name}: its {len(images):,} images are left out")
         left_out |= images
-    items, counts = draw_captions(human, read_systems(config.machine, root, human, say), left_out, config.draw)
+    machine = [locate(name, root, "captions of systems") for name in config.machine]
+    items, counts = draw_captions(human, read_machine_captions(machine, human, say), left_out, config.draw)
     say(f"{config.captions}: {', '.join(f'{number:,} {what}' for what, number in counts.items())}")
     return items, counts
 

@@ -32,11 +32,11 @@ from capbench.metrics.vilbert.files import VOCABULARY, read_bert, save_vilbert
 from capbench.metrics.vilbert.network import Connection, Heads, Streams, Vilbert, VilbertOptions, mask_of
 from capbench.text.vocabulary import pad_rows
 from capbench.text.word_pieces import MASK, PAD, WordPieces, learn_word_pieces, read_word_pieces
+from capbench.text.word_vectors import train_word2vec
 from capbench.training import data, settings
 from capbench.training.data import Regions
 from capbench.training.matching import CaptionTask, Split, info_nce
 from capbench.training.trainer import Watcher
-from capbench.training.word_vectors import WordVectorOptions, train_sequence_vectors
 
 
 class PieceOptions(settings.Section):
@@ -161,9 +161,7 @@ class Batch(NamedTuple):
     image_of: Tensor  # (b,) int64 index of each image in the split
 
 
-def make_batch(
-    split: Split[list[int]], ordinary: NDArray[np.int64], chosen: NDArray[np.int64], rng: np.random.Generator
-) -> Batch:
+def make_batch(split: Split, ordinary: NDArray[np.int64], chosen: NDArray[np.int64], rng: np.random.Generator) -> Batch:
     """The batch of some captions, each with another caption of its image."""
     counts, firsts = np.bincount(split.pairs.image_of), split.pairs.firsts()
     image_of = split.pairs.image_of[chosen]
@@ -349,9 +347,8 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
     def _start_from_vectors(self, config: VilbertTraining, model: VilbertLearner) -> None:
         """Initialise embeddings of the captions' word pieces with skip-gram vectors, at the same standard deviation."""
         dimension, epochs = config.network.text_dim, config.word_start.epochs
-        options = WordVectorOptions(dimension=dimension, window=5, epochs=epochs, seed=config.seed)
         sequences = [[str(number) for number in caption[1:-1]] for caption in self._split.captions]
-        numbers, vectors = train_sequence_vectors(sequences, options)
+        numbers, vectors = train_word2vec(sequences, dimension=dimension, epochs=epochs, seed=config.seed)
         vectors = vectors - vectors.mean(axis=0)
         vectors *= config.initial / max(float(np.sqrt(np.square(vectors).mean())), 1e-12)
         weight = model.network.text_embedding.words.weight

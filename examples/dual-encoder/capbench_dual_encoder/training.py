@@ -22,7 +22,8 @@ from typing import Any, Literal
 import torch
 from pydantic import InstanceOf
 
-from capbench.training.matching import Batch, LossOptions, MatchingTraining, WordTask, info_nce, recall_line
+from capbench.metrics.scan.train import Batch, ScanTask
+from capbench.training.matching import LossOptions, MatchingTraining, info_nce, recall_line
 from capbench.training.settings import Count, EvaluationOptions, Positive
 from capbench_dual_encoder.files import load_dual_encoder
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
@@ -54,13 +55,14 @@ class DualEncoderTraining(MatchingTraining):
         return self.evaluation.captions
 
 
-class DualEncoderTask(WordTask[DualEncoder]):
+class DualEncoderTask(ScanTask):
     """Contrastive training by the cosines of images and captions of a batch."""
 
     settings = DualEncoderTraining
     metric = "dual-encoder"
     kind = DualEncoder.kind
     load = staticmethod(load_dual_encoder)
+    released = False
     config: DualEncoderTraining
 
     def network(self, options: DualEncoderOptions, generator: torch.Generator) -> DualEncoder:
@@ -73,13 +75,9 @@ class DualEncoderTask(WordTask[DualEncoder]):
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
         """The loss of a batch's cosines."""
-        dropout, network = self.config.dropout, self.model
-        images = network.encode_images(batch.images.to(self.device, non_blocking=True), dropout.regions)
-        ids = batch.ids.to(self.device, non_blocking=True)
-        captions = network.encode_captions(ids, batch.lengths, dropout.embedding)
-        cosines = network.similarities(images, captions)
+        cosines = self.similarities(batch)
         if self._learns_temperature:
-            return info_nce(cosines * network.scale(), 1.0)
+            return info_nce(cosines * self.model.scale(), 1.0)
         return self.config.loss(cosines, step)
 
     def validate(self, model: DualEncoder, pause: Callable[[], None]) -> dict[str, Any]:
