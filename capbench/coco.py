@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.core.errors import CapbenchWarning, DataError, ToolError, UsageError
+from capbench.core.errors import CapbenchWarning, DataError, ToolError, check_choice
 from capbench.core.records import FloatArray
 from capbench.text import ptb
 from capbench.text.meteor.scores import meteor_corpus, meteor_scores, meteor_statistics
@@ -28,6 +28,7 @@ from capbench.text.spice import scene_graph
 from capbench.text.spice.matching import CATEGORIES, f_scores, match_counts
 
 Texts = Mapping[Any, list[str]]  # captions of each image
+_ORDERS = range(1, 5)  # of n-grams
 
 
 def _pairs(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
@@ -42,13 +43,6 @@ def _pairs(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
             hint = "Pass gts={image: [reference, …]} and res={image: [candidate]} with the same images"
             raise DataError(message, code="wrong-type", value=image, hint=hint)
     return [res[image][0] for image in gts], list(gts.values())
-
-
-def _order(n: int) -> int:
-    if n not in range(1, 5):
-        hint = "Use pycocoevalcap for longer n-grams"
-        raise UsageError(f"n is {n}, not 1 to 4", code="out-of-range", value=n, hint=hint)
-    return n
 
 
 class _Scorer:
@@ -67,7 +61,8 @@ class Bleu(_Scorer):
     _method = "Bleu"
 
     def __init__(self, n: int = 4) -> None:
-        self._n = _order(n)
+        check_choice("n", n, _ORDERS)
+        self._n = n
 
     def compute_score(self, gts: Texts, res: Texts, verbose: int = 0) -> tuple[list[float], list[list[float]]]:
         """BLEU-1 to BLEU-n of the corpus, and for each n the score of every image. ``verbose`` has no effect."""
@@ -93,7 +88,8 @@ class Cider(_Scorer):
     _method = "CIDEr"
 
     def __init__(self, test: object = None, refs: object = None, n: int = 4, sigma: float = 6.0) -> None:
-        self._n, self._sigma = _order(n), sigma
+        check_choice("n", n, _ORDERS)
+        self._n, self._sigma = n, sigma
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, FloatArray]:
         """The mean, and (images,) scores."""

@@ -65,7 +65,7 @@ def warn(text: str) -> None:
     warnings.warn(text, CapbenchWarning, stacklevel=level)
 
 
-PYTHON = Caller(note=warn, lack=warn)
+PYTHON: Caller = Caller(note=warn, lack=warn)
 """A Python program; notes of the command line are warnings."""
 
 

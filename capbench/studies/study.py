@@ -330,7 +330,18 @@ class Study:
 
 
 # Fields of a study that are not keys of a file.
-NO_KEYS = ["options", "path", "model", "features_of", "titles", "without", "answers", "columns", "practices", "base"]
+NO_KEYS: list[str] = [
+    "options",
+    "path",
+    "model",
+    "features_of",
+    "titles",
+    "without",
+    "answers",
+    "columns",
+    "practices",
+    "base",
+]
 
 
 class Problems:
