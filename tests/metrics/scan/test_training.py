@@ -17,6 +17,7 @@ from capbench.features.writing import StoreWriter
 from capbench.metrics.needs import Resources
 from capbench.metrics.reo import Reo, default_path, fit_covariance, write_covariance
 from capbench.metrics.scan import encode
+from capbench.metrics.scan import train as scan_train
 from capbench.metrics.scan.encode import GroundingOptions
 from capbench.metrics.scan.files import load_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
@@ -115,7 +116,7 @@ def test_similarities_block_by_block_are_those_one_by_one(
         found.append(matrix)
         return retrieval(matrix, *rest)
 
-    monkeypatch.setattr(matching, "retrieval", kept)
+    monkeypatch.setattr(scan_train, "retrieval", kept)
     paused: list[int] = []
     task.validate(task.model, lambda: paused.append(1))
     assert len(paused) == 3
