@@ -23,6 +23,7 @@ import csv
 import gzip
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +44,7 @@ from capbench.api.arguments import Statistics  # noqa: E402
 from capbench.api.caller import python_caller  # noqa: E402
 from capbench.api.resolve import MetricInputs  # noqa: E402
 from capbench.core.errors import CapbenchError, DataError, UsageError  # noqa: E402
-from capbench.core.files import atomic_write, read_json, read_text, write_json, write_text  # noqa: E402
+from capbench.core.files import atomic_write, read_json, read_text, sha256_file, write_json, write_text  # noqa: E402
 from capbench.core.progress import progress  # noqa: E402
 from capbench.core.records import Item  # noqa: E402
 from capbench.datasets.opening import open_dataset  # noqa: E402
@@ -54,17 +55,7 @@ from capbench.metrics.score_joining import item_id, join  # noqa: E402
 from capbench.studies.leaderboard import ImageDifference, Leaderboard, load_leaderboard  # noqa: E402
 from capbench.studies.results import StudyResult, load_result  # noqa: E402
 from capbench.studies.run import run_plan  # noqa: E402
-from capbench.studies.submissions import (  # noqa: E402  # noqa: E402
-    Card,
-    check_names,
-    load_card,
-    read_cards,
-    read_submissions,
-    score_entries,
-    score_file,
-    submission_entries,
-    write_sums,
-)
+from capbench.studies.submissions import Card, load_card, read_cards, score_entries  # noqa: E402
 from capbench.studies.task_file import DEFAULT_TASKS, RankedTask, load_tasks, resolve_tasks  # noqa: E402
 from scripts.bench.common import child, processor  # noqa: E402
 
@@ -103,10 +94,10 @@ def compute(
 
     The columns' bootstrap is paired: their own rows are in it for the differences from substitute images.
     """
-    cards = read_cards(folder / "scores")
+    cards = read_cards((folder / "scores").glob("*.yaml"))
     caller = replace(python_caller(bars), note=partial(print, file=sys.stderr))
-    submissions = read_submissions(folder.parent / "submissions")
-    scores = [*score_entries(cards), *(entry for one in submissions for entry in submission_entries(one))]
+    submissions = read_cards((folder.parent / "submissions").glob("*/*.yaml"))
+    scores = score_entries({**cards, **submissions})
     labels = {entry.label for entry in scores}
     scores = [*(entry for entry in external(data) if entry.label not in labels), *scores]
     inputs = MetricInputs(scores=scores, data=data)
@@ -233,7 +224,7 @@ def stored_problems(folder: Path = FOLDER) -> list[str]:
     """Problems of the committed files that are found without data: schemas, checksums, missing columns."""
     problems = []
     try:
-        cards = read_cards(folder / "scores")
+        cards = read_cards((folder / "scores").glob("*.yaml"))
         rows = {row.name for row in load_leaderboard(folder / "leaderboard.json").rows}
         known = load_result(folder / "columns.json").columns if cards else {}
         for path, card in cards.items():
@@ -280,9 +271,6 @@ def add(card_path: Path, files: Sequence[Path], data: Path, folder: Path = FOLDE
     contradict each other.
     """
     card = load_card(card_path)
-    others = [one for one in read_cards(folder / "scores").values() if one.name != card.name]
-    others += [one.card for one in read_submissions(folder.parent / "submissions")]
-    check_names(card, card_path, {name for one in others for name in one.columns})
     scores: dict[str, dict[str, str]] = {}
     tasks_items = list(_all_items(data))
     for path in files:
@@ -314,11 +302,12 @@ def add(card_path: Path, files: Sequence[Path], data: Path, folder: Path = FOLDE
     writer.writerow(["id", *card.columns])
     for name in sorted(scores):
         writer.writerow([name, *(scores[name].get(column, "") for column in card.columns)])
-    target = score_file(folder / "scores" / f"{card.name}.yaml")
+    target = folder / "scores" / f"{card.name}.csv.gz"
     with atomic_write(target, "wb") as stream:
         stream.write(gzip.compress(table.getvalue().encode(), compresslevel=9, mtime=0))
-    write_text(folder / "scores" / f"{card.name}.yaml", read_text(card_path))
-    write_sums(folder / "scores")
+    text = re.sub(r"(?m)^files:.*\n", "", read_text(card_path))
+    checked = f"files: {{{target.name}: {sha256_file(target)}}}\n"
+    write_text(folder / "scores" / f"{card.name}.yaml", text + checked)
     print(f"wrote {target}: {len(scores):,} items, {len(card.columns)} columns")
     return target
 
@@ -353,7 +342,7 @@ def costs(board: Leaderboard, data: Path, folder: Path = FOLDER) -> None:
         if row.origin == "computed" and row.ours:
             measured[row.name] = cost([row.name], data)
             print(f"{row.name}: {measured[row.name]}", file=sys.stderr)
-    for card in read_cards(folder / "scores").values():
+    for card in read_cards((folder / "scores").glob("*.yaml")).values():
         if card.cost is not None:
             measured[card.name] = card.cost.model_dump()
     about = {"captions": captions, "data_set": COSTS_ON, "date": f"{datetime.now(UTC):%Y-%m-%d}"}

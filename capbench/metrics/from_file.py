@@ -13,6 +13,7 @@ from capbench.core.errors import CapbenchError, UsageError
 from capbench.core.options import Choice, Options, Text, option
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item
+from capbench.core.training_record import TrainingRecord
 from capbench.metrics.base import Metric
 from capbench.metrics.metric_request import FOR_ALL, Asked, MetricRequest
 from capbench.metrics.needs import Need, Scores
@@ -50,6 +51,7 @@ class ScoresEntry:
     reads_references: bool | None = None  # True if the metric reads references; None if it is not known
     # True if the metric was trained on human ratings of captions; None if it is not known
     uses_ratings: bool | None = None
+    trained_on: Sequence[TrainingRecord] = ()  # records of its training, if they are known
 
 
 class FileScores(Metric):
@@ -66,6 +68,7 @@ class FileScores(Metric):
     requested: ClassVar[tuple[str, ...]]  # The requested ones of them
     reads_references: ClassVar[bool | None]
     uses_ratings: ClassVar[bool | None]
+    trained_on: ClassVar[Sequence[TrainingRecord]]
     _joins: ClassVar[list[Join]]
 
     @classmethod
@@ -104,6 +107,9 @@ class FileScores(Metric):
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         progress(len(items))
         return np.array([self._scores[item.key] for item in items])
+
+    def training_records(self) -> Sequence[TrainingRecord]:
+        return self.trained_on
 
     def signature(self) -> str:
         """``file:NAME|sha256:…|column:…|joined:…`` and the options that differ from their defaults."""
@@ -153,6 +159,7 @@ def request_of_file(entry: ScoresEntry) -> MetricRequest:
         "_joins": [],
         "reads_references": entry.reads_references,
         "uses_ratings": entry.uses_ratings,
+        "trained_on": entry.trained_on,
     }
     made = type("FileScores", (FileScores,), content)
     return MetricRequest(made, columns, entry.options, name, entry.title or (label + worse if label else ""))

@@ -98,7 +98,7 @@ def test_scores_are_stored_by_id_without_captions(tmp_path: Path) -> None:
     expected = {item_id(item): f"{len(item.candidate) / 7:.6g}" for item in items}
     assert stored.items() >= expected.items()
     assert not any(item.candidate in unpack_gzip(path).decode() for item in items)
-    entries, written = score_entries(read_cards(folder / "scores")), [tmp_path / "scores.csv"]
+    entries, written = score_entries(read_cards((folder / "scores").glob("*.yaml"))), [tmp_path / "scores.csv"]
     results = [capbench.correlate("flickr8k-expert", scores=s, data=sample_dir()) for s in (entries, written)]
     assert results[0].value("words") == results[1].value("words")
     assert results[0].columns == {"words": "Number of words"}
@@ -138,7 +138,7 @@ def test_the_difference_from_a_substitute_image_is_that_of_the_values(tmp_path: 
     (tmp_path / "scores.csv").write_text("\n".join(["id,words,words-mean", *rows]) + "\n", "utf-8")
     (tmp_path / "card.yaml").write_text(TWINS, "utf-8")
     script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), tmp_path / "results")
-    cards = read_cards(tmp_path / "results" / "scores")
+    cards = read_cards((tmp_path / "results" / "scores").glob("*.yaml"))
     inputs = MetricInputs(scores=score_entries(cards, shown=False), data=sample_dir())
     plan = plan_agreement(study_of(None, (), [EXPERT], inputs, PYTHON), inputs, PYTHON, script._PAIRED)
     columns = run_plan(plan, no_progress)

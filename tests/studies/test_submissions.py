@@ -18,18 +18,10 @@ from capbench.core.files import sha256_file
 from capbench.core.records import photograph
 from capbench.datasets.root import sample_dir
 from capbench.metrics.score_joining import item_id
-from capbench.studies.submissions import (
-    Submission,
-    load_card,
-    read_cards,
-    score_entries,
-    submission_entries,
-    write_sums,
-)
+from capbench.studies.submissions import load_card, read_cards, score_entries
 from scripts import leaderboard as script
 from tests.conftest import Ran
 from tests.errors import raises
-from tests.studies.toys import known
 
 Rows = list[tuple[str, str]]
 EXPERT = "flickr8k-expert/no-own-captions"
@@ -68,17 +60,16 @@ def submit(folder: Path, rows: Rows, column: str = "mine", **keys: Any) -> Path:
 def test_the_row_has_the_numbers_of_correlate(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
     folder = submit(tmp_path / "mine", rows_of("flickr8k-expert"))
     shown = json.loads(capbench("submit", "check", str(folder), "--data", str(sample_dir()), "--json").out)
-    assert [one["items"] for one in shown["data"]] == [EXPERT]
-    (row,) = shown["rows"]
+    assert [info["id"].rpartition("/")[0] for info in shown["protocols"]] == [EXPERT]
     plain = cb.correlate(
         "flickr8k-expert", scores=[folder / "scores.csv"], bootstrap=1000, sentinels=True, data=sample_dir()
     )
-    (cell,) = plain.cells
-    assert [row[key] for key in ("value", "low", "high", "n")] == [cell.value, cell.low, cell.high, cell.n]
-    sentinels = known(plain.sentinels_of(row["protocol"]))
-    assert row["sentinels"] == {one.column: one.value for one in sentinels.cells if one.value is not None}
-    assert len(row["sentinels"]) > 1
-    assert "column:mine" in row["signature"]
+    same = ("value", "low", "high", "n")
+    ((found, cell),) = zip(shown["cells"], plain.cells, strict=True)
+    assert [found[key] for key in same] == [getattr(cell, key) for key in same]
+    assert len(plain.sentinels) == 1
+    assert shown["sentinels"] == [json.loads(one.model_dump_json()) for one in plain.sentinels]
+    assert "column:mine" in shown["signatures"][EXPERT]["mine"]
 
 
 def changed(change: Callable[[Rows], Sequence[tuple[str, str]]]) -> Callable[[Path], None]:
@@ -94,26 +85,19 @@ def _altered(folder: Path) -> None:
     path.write_text(f"{text[:-2]}{(int(text[-2]) + 1) % 10}\n", "utf-8")
 
 
-def _twice(folder: Path) -> None:
-    rows = rows_of("flickr8k-expert")
-    scores = submit(folder, rows) / "scores.csv"
-    shutil.copy(scores, folder / "again.csv")
-    submit(folder, rows, files=dict.fromkeys(("scores.csv", "again.csv"), sha256_file(scores)))
-
-
 @pytest.mark.parametrize(
     ("write", "code", "file"),
     [
         (_altered, "damaged", "scores.csv"),
-        (_twice, "duplicate", "card.yaml"),
         (changed(lambda rows: rows[:-1]), "missing-scores", "scores.csv"),
         (changed(lambda rows: [*rows[:-1], (rows[-1][0], "")]), "missing-scores", "scores.csv"),
         (changed(lambda rows: [*rows, ("dog:00000000:00000000", "1")]), "unknown-item", "scores.csv"),
         (changed(lambda rows: [*rows[:-1], (rows[-1][0], "nan")]), "not-a-number", "scores.csv"),
-        (changed(lambda rows: [(name, "1") for name, _ in rows]), "undefined", "scores.csv"),
-        (lambda folder: submit(folder, rows_of("flickr8k-expert"), "CIDEr"), "duplicate", "card.yaml"),
+        (changed(lambda rows: [(name, "1") for name, _ in rows]), "undefined", "None"),
+        (lambda folder: submit(folder, rows_of("flickr8k-expert"), "CIDEr"), "duplicate", "None"),
+        (lambda folder: submit(folder, [("a", "1")], columns={"mine": {}, "b": {}}), "missing-column", "scores.csv"),
         (lambda folder: submit(folder, [], files={}), "missing-key", "card.yaml"),
-        (lambda folder: submit(folder, [("a", "1")], columns={"a": {}}), "missing-column", "card.yaml"),
+        (lambda folder: submit(folder, rows_of("flickr8k-expert"), uses_ratings=True), "invalid", "card.yaml"),
         (
             lambda folder: submit(folder, rows_of("flickr8k-expert"), training_images=["no-corpus"]),
             "unknown-name",
@@ -130,21 +114,15 @@ def test_invalid_submissions_are_rejected(
     assert (raised.value.code, Path(str(raised.value.path)).name) == (code, file)
 
 
-def test_each_column_is_read_from_its_file(tmp_path: Path) -> None:
-    card = load_card(submit(tmp_path, [], columns={"a": {}, "b": {}, "c": {"shown": False}}) / "card.yaml")
-    submission = Submission(tmp_path, card, (), {Path("ab.csv"): ("a",), Path("c.csv"): ("b", "c")})
-    entries = {(entry.file, entry.label) for entry in submission_entries(submission)}
-    assert entries == {("ab.csv", "a"), ("c.csv", "b")}
-    assert len(submission_entries(submission, shown=False)) == 3
-
-
-def test_a_column_of_another_submission_is_rejected(tmp_path: Path) -> None:
-    rows = rows_of("flickr8k-expert")
-    submit(tmp_path / "submissions" / "first", rows)
-    folder = submit(tmp_path / "submissions" / "second", rows)
-    with pytest.raises(CapbenchError) as raised:
-        check_submission(folder, data=sample_dir())
-    assert (raised.value.code, raised.value.value) == ("duplicate", "mine")
+def test_a_part_of_another_data_set_is_rejected_unless_it_belongs_to_the_submitted_one(tmp_path: Path) -> None:
+    rows, others = rows_of("flickr8k-expert"), rows_of("composite")
+    assert set(rows_of("flickr8k-crowdflower")) & set(rows)  # flickr8k-expert alone covers a part of it
+    checked = check_submission(submit(tmp_path, rows), data=sample_dir(), bootstrap=100)
+    assert [info.dataset for info in checked.protocols] == ["flickr8k-expert"]
+    with raises(DataError, "missing-scores") as raised:
+        check_submission(submit(tmp_path, [*rows, *others[:-1]]), data=sample_dir())
+    assert "composite" in raised.value.message
+    assert "--allow-missing" not in str(raised.value)
 
 
 def test_shared_photographs_are_counted(tmp_path: Path) -> None:
@@ -160,13 +138,19 @@ def test_shared_photographs_are_counted(tmp_path: Path) -> None:
     )
     (folder / "photographs.txt").write_text("".join(f"{name}.jpg\n" for name in listed), "utf-8")
     checked = check_submission(folder, data=sample_dir(), bootstrap=100)
-    (overlap,) = checked.overlap
+    (overlap,) = checked.training[EXPERT]
     photographs = {photograph(image) for image in judged}
     assert overlap.photographs == len(photographs)
     assert overlap.trained == len(photographs & {photograph(name) for name in listed}) == 3
     assert overlap.fitted == len(photographs & {photograph(image) for image in rated | judged})
-    assert checked.judged_ratings == ("flickr8k-expert",)
-    assert [note for note in checked.notes if "'unheard-of'" in note]
+    assert overlap.unrecorded == ("unheard-of",)
+    assert [note for note in checked.protocols[0].notes if "fitted to human judgements of" in note]
+
+
+def test_unknown_training_images_are_reported(tmp_path: Path) -> None:
+    folder = submit(tmp_path, rows_of("flickr8k-expert"), training_images=None)
+    (overlap,) = check_submission(folder, data=sample_dir(), bootstrap=100).training[EXPERT]
+    assert (overlap.unrecorded, overlap.trained) == (("mine",), 0)
 
 
 @pytest.mark.real_data
@@ -180,7 +164,7 @@ def test_a_published_file_passes_unedited(real_data: Path, tmp_path: Path) -> No
     (folder / "card.yaml").write_text(yaml.safe_dump(card), "utf-8")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "flickr8k").symlink_to(real_data / "flickr8k")  # the other sets take seconds to read
-    (row,) = check_submission(folder, data=tmp_path / "data").rows
+    (row,) = check_submission(folder, data=tmp_path / "data").cells
     stored = json.loads((script.FOLDER / "leaderboard.json").read_text("utf-8"))
     (fleur,) = (one["ours"]["flickr8k-expert"] for one in stored["rows"] if one["name"] == "fleur")
     assert {key: round(getattr(row, key), 6) for key in ("value", "low", "high", "n")} == {
@@ -201,16 +185,15 @@ columns:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "net.yaml").write_text(CARD, "utf-8")
-    (tmp_path / "net.csv.gz").write_bytes(b"")
-    write_sums(tmp_path)
-    return tmp_path
+def stored(folder: Path, card: str = CARD) -> list[Path]:
+    """Store an empty score file with a card."""
+    (folder / "net.csv.gz").write_bytes(b"")
+    (folder / "net.yaml").write_text(f"{card}files: {{net.csv.gz: {sha256_file(folder / 'net.csv.gz')}}}\n", "utf-8")
+    return [folder / "net.yaml"]
 
 
-def test_cards_become_score_files(folder: Path) -> None:
-    cards = read_cards(folder)
+def test_cards_become_score_files(tmp_path: Path) -> None:
+    cards = read_cards(stored(tmp_path))
     assert [(path.name, card.name) for path, card in cards.items()] == [("net.csv.gz", "net")]
     shown = score_entries(cards)
     assert [(entry.label, entry.title, entry.options) for entry in shown] == [
@@ -219,27 +202,22 @@ def test_cards_become_score_files(folder: Path) -> None:
     assert [entry.label for entry in score_entries(cards, shown=False)] == ["net", "net-mean"]
 
 
-def test_a_column_may_read_no_references_where_the_card_does_and_so_do_its_twins(folder: Path) -> None:
+def test_a_column_may_read_no_references_where_the_card_does_and_so_do_its_twins(tmp_path: Path) -> None:
     text = CARD.replace("reads_references: false", "reads_references: true")
-    (folder / "net.yaml").write_text(
-        f"{text.replace('net: {', 'net: {reads_references: false, ', 1)}  other: {{}}\n", "utf-8"
-    )
-    write_sums(folder)
+    text = f"{text.replace('net: {', 'net: {reads_references: false, ', 1)}  other: {{}}\n"
     found = {
         entry.label: (entry.reads_references, entry.options["references"])
-        for entry in score_entries(read_cards(folder), shown=False)
+        for entry in score_entries(read_cards(stored(tmp_path, text)), shown=False)
     }
     assert found == {"net": (False, "ignored"), "net-mean": (False, "ignored"), "other": (True, "checked")}
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("net.yaml", CARD + "\n"), ("net.csv.gz", "1"), ("net.csv.gz", None), ("other.yaml", CARD)],
-)
-def test_files_and_checksums_must_be_the_same(folder: Path, name: str, content: str | None) -> None:
-    (folder / name).unlink() if content is None else (folder / name).write_text(content, "utf-8")
-    with raises(DataError, "damaged", path=folder / "SHA256SUMS"):
-        read_cards(folder)
+@pytest.mark.parametrize(("content", "code"), [("1", "damaged"), (None, "missing-file")])
+def test_a_score_file_must_be_that_of_its_card(tmp_path: Path, content: str | None, code: str) -> None:
+    cards, file = stored(tmp_path), tmp_path / "net.csv.gz"
+    file.unlink() if content is None else file.write_text(content, "utf-8")
+    with raises(CapbenchError, code, path=file):
+        read_cards(cards)
 
 
 def test_a_wrong_card_is_rejected(tmp_path: Path) -> None:
