@@ -34,7 +34,7 @@ from capbench.datasets.root import find_root
 from capbench.metrics.metric_request import MetricRequest
 from capbench.studies.plan import Plan
 from capbench.studies.references import ReferenceResult, curve_protocol, reference_curves
-from capbench.studies.retrieval import MetricRetrieval, RetrievalResult, draw_gallery, metric_retrieval
+from capbench.studies.retrieval import RetrievalResult, draw_gallery, metric_retrieval
 from capbench.studies.scoring import load_scorable
 from capbench.studies.study import CurveTask, RetrievalTask, Study, Task
 from capbench.studies.study_file import load_study
@@ -175,26 +175,19 @@ def retrieve(
     if study is None:
         refuse_without(texts(without), caller)
         plan = resolve(metrics, inputs, caller, on_sample=not of_file)
-    gallery = draw_gallery(load_split(task.captions, task.split, root), task)
+    items, source = draw_gallery(load_split(task.captions, task.split, root), task)
     title = task.captions if task.split is None else f"{task.captions}, {task.split}"
     caller.on_data(root, not of_file)
-    caller.tell(f"{title}: {gallery.source}")
-    results: list[MetricRetrieval] = []
+    caller.tell(f"{title}: {source}")
+    results: list[dict[str, Any]] = []
     for metric in plan.requests:
         try:
-            results += metric_retrieval(gallery, metric, resources=plan.resources, progress=caller.progress)
+            results += metric_retrieval(items, metric, resources=plan.resources, progress=caller.progress)
         except CapbenchError as error:
             if study is None:
                 raise
             missing |= {row.title: f"missing: {error}" for row in metric.rows}
     for row, reason in missing.items():
         caller.lack(f"{row} {reason}")
-    return RetrievalResult(
-        title=title,
-        source=gallery.source,
-        images=len(gallery.images),
-        captions=len(gallery.captions),
-        results=tuple(results),
-        missing=missing,
-        published=plan.study.published,
-    )
+    published = plan.study.published
+    return RetrievalResult(title=title, source=source, results=tuple(results), missing=missing, published=published)

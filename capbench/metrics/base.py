@@ -14,6 +14,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -189,12 +190,29 @@ class Metric(abc.ABC):
         """
         return None
 
-    def matrix(
-        self, captions: Sequence[str], references: Mapping[str, Sequence[str]], column: str, progress: Progress
-    ) -> FloatArray | None:
-        """(n, m) scores of a column for n images, each with its references, and m captions (retrieval); None, the
-        default, scores pair by pair."""
-        return None
+    def plain_metrics(self) -> Sequence[Metric]:
+        """The metrics whose statistics are extracted: itself, or the inputs of a combined one."""
+        return (self,)
+
+    def matrix(self, items: Sequence[Item], progress: Progress) -> dict[str, FloatArray]:
+        """Scores of all captions for all images (retrieval): column → (n, m), by default pair by pair.
+
+        Called after ``prepare``, and without ``open``. Nothing is cached.
+
+        ``items``: m captions with the references of their n images, which are the rows in the order of their first
+        item; ``progress``: called with numbers of pairs done.
+        """
+        for plain in self.plain_metrics():
+            plain.open(items)
+            if work := plain.slow_work(items):
+                work.run_in(progress, plain.name)
+        images = {item.image: item.references for item in items}
+        pairs = (Item(image, item.candidate, references) for image, references in images.items() for item in items)
+        scores = []
+        while batch := list(islice(pairs, self.batch_size)):
+            self.open(batch)
+            scores.append(self.scores(np.asarray(self.statistics(batch, progress), dtype=np.float64)))
+        return {key: np.concatenate([of[key] for of in scores]).reshape(len(images), -1) for key in scores[0]}
 
     # What depends on a request's options and resources.
 
@@ -264,6 +282,9 @@ class CombinedMetric(Metric):
     def combine_each(self, columns: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
         """(n, k) statistics from the columns of each input, for a metric whose inputs share column names."""
         return self.combine({name: values for of_input in columns for name, values in of_input.items()})
+
+    def plain_metrics(self) -> Sequence[Metric]:
+        return [plain for metric in self.inputs() for plain in metric.plain_metrics()]
 
     def prepare(self, items: Sequence[Item]) -> None:
         for metric in self.inputs():

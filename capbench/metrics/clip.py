@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -81,20 +80,17 @@ class ContrastiveMetric(PairMetric):
         mean = harmonic_mean(scaled, np.maximum(of_references, 0.0))
         return dict(zip(self.columns, (scaled, np.where(count > 0, mean, np.nan)), strict=True))
 
-    def matrix(
-        self, captions: Sequence[str], references: Mapping[str, Sequence[str]], column: str, progress: Progress
-    ) -> FloatArray | None:
-        vectors = self.encode(list(dict.fromkeys([*captions, *chain.from_iterable(references.values())])))
-        of_captions = np.stack([vectors[text] for text in captions])
-        of_images = unit_rows(self.image_vectors(list(references)))
-        scores = np.empty((len(references), len(captions)))
-        for row, texts in enumerate(references.values()):
-            near = [of_captions @ vectors[text] for text in texts] or [np.zeros(len(captions))]
-            count = np.full(len(captions), len(texts))
-            statistics = np.stack([count, of_captions @ of_images[row], np.max(near, axis=0)], axis=1)
-            scores[row] = self.scores(statistics)[column]
-            progress(1)
-        return scores
+    def matrix(self, items: Sequence[Item], progress: Progress) -> dict[str, FloatArray]:
+        vectors = self.encode(list(dict.fromkeys(text for it in items for text in (it.candidate, *it.references))))
+        of_captions = np.stack([vectors[item.candidate] for item in items])
+        references = {item.image: item.references for item in items}
+        rows = []
+        for image, texts in zip(unit_rows(self.image_vectors(list(references))), references.values(), strict=True):
+            near = [of_captions @ vectors[text] for text in texts] or [np.zeros(len(items))]
+            count = np.full(len(items), len(texts))
+            rows.append(self.scores(np.stack([count, of_captions @ image, np.max(near, axis=0)], axis=1)))
+            progress(len(items))
+        return {column: np.stack([row[column] for row in rows]) for column in self.columns}
 
 
 def unit_rows(vectors: NDArray[Any]) -> FloatArray:

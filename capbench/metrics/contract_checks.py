@@ -17,7 +17,7 @@ import numpy as np
 
 from capbench.core.errors import CapbenchError, UsageError
 from capbench.core.records import FloatArray, Item
-from capbench.metrics.base import CombinedMetric, Metric
+from capbench.metrics.base import Metric
 from capbench.metrics.from_function import FunctionScores
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
@@ -65,7 +65,7 @@ class _Subject:
     def statistics(self, metric: Metric, items: Sequence[Item] | None = None) -> FloatArray:
         """Statistics of items, with the same calls as in scoring."""
         chosen = self.items if items is None else items
-        for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
+        for plain in metric.plain_metrics():
             plain.open(chosen)
             if work := plain.slow_work(chosen):
                 work.run(lambda _: None, None)

@@ -80,21 +80,18 @@ class PairMetric(Metric):
 
         return map(of_draw, sweep.orders)
 
-    def matrix(
-        self, captions: Sequence[str], references: Mapping[str, Sequence[str]], column: str, progress: Progress
-    ) -> FloatArray | None:
-        scores = np.empty((len(references), len(captions)))
-        starts = range(0, len(captions), self.texts_at_once)
-        for start in starts:
-            batch = captions[start : start + self.texts_at_once]
-            known = self.encode(list(dict.fromkeys(batch)))
+    def matrix(self, items: Sequence[Item], progress: Progress) -> dict[str, FloatArray]:
+        references = {item.image: item.references for item in items}
+        scores = {column: np.empty((len(references), len(items))) for column in self.active_columns}
+        for start in range(0, len(items), self.texts_at_once):
+            captions = [item.candidate for item in items[start : start + self.texts_at_once]]
+            known = self.encode(list(dict.fromkeys(captions)))
             for row, (image, texts) in enumerate(references.items()):
-                items = [Item(image, caption, tuple(texts)) for caption in batch]
-                compared = self._compared(items, lambda _: None, known)
-                statistics = np.stack([self.reduce(rows) for rows in compared])
-                scores[row, start : start + len(batch)] = self.scores(statistics)[column]
-                if start == starts[-1]:
-                    progress(1)
+                pairs = [Item(image, caption, texts) for caption in captions]
+                statistics = np.stack([self.reduce(rows) for rows in self._compared(pairs, progress, known)])
+                of_image = self.scores(statistics)
+                for column, matrix in scores.items():
+                    matrix[row, start : start + len(captions)] = of_image[column]
         return scores
 
     def _compared(

@@ -140,7 +140,7 @@ def slow_work(
             metric = request.make(resources)
             extraction = Extraction(items, store, documents=documents)
             # Prepares only the inputs with slow work: preparing the others may take long.
-            for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
+            for plain in metric.plain_metrics():
                 if _may_be_slow(type(plain)):
                     extraction.add(plain, request.label)
             works[request.label] = tuple(extraction.slow_work().values())

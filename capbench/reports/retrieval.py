@@ -14,9 +14,9 @@ def retrieval_table(found: RetrievalResult) -> Table:
     """Recalls in percent and median ranks in both directions."""
     rows = []
     for result in found.results:
-        numbers = [getattr(result, way)[name] for way in _WAYS for name in _HEADS]
+        numbers = [result[way][name] for way in _WAYS for name in _HEADS]
         texts = [f"{n:g}" if place % 4 == 3 else f"{n:.1f}" for place, n in enumerate(numbers)]
-        rows.append(Row(result.title, tuple(map(Cell, texts))))
+        rows.append(Row(result["title"], tuple(map(Cell, texts))))
     rows += [Row(title, (Cell("missing"), *[Cell()] * 7)) for title in found.missing]
     notes = [found.source]
     if found.published is not None:
@@ -29,9 +29,9 @@ def retrieval_table(found: RetrievalResult) -> Table:
                 cells += [Cell("" if number is None else f"{100 * number.value:.1f}") for number in printed] + [Cell()]
             rows.append(Row(f"{row.title} (paper)", tuple(cells)))
     return Table(
-        f"{found.title}: {found.images:,} images, {found.captions:,} captions",
+        f"Retrieval on {found.title}",
         tuple(Column(head, group=way) for way in _WAYS.values() for head in _HEADS.values()),
         tuple(rows),
         legend=(notes[0],),
-        notes=(*notes[1:], *dict.fromkeys(result.signature for result in found.results)),
+        notes=(*notes[1:], *dict.fromkeys(result["signature"] for result in found.results)),
     )

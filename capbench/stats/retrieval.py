@@ -18,15 +18,12 @@ from capbench.stats.ties import SCORE_ROUNDING
 RECALLS = (1, 5, 10)
 """Values of K in R@K."""
 _NAMES = (*(f"r@{k}" for k in RECALLS), "median_rank", "mean_rank")
-_BLOCK = 1 << 22  # similarities that are compared at once
 
 
 def ranks(
     similarities: NDArray[np.floating[Any]], image_of: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ranks of the first right answers, from 1.
-
-    The matrix is read in blocks of rows (it may be memory-mapped).
 
     ``similarities``: (images, captions); higher is more similar; ``image_of``: (captions,) row of each caption's image;
     every image has one caption or more.
@@ -35,24 +32,18 @@ def ranks(
     (captions,) the rank of the caption's image among all images. Raises StatisticError: a similarity is not finite.
     """
     n, m = similarities.shape
-    rows = max(1, _BLOCK // m)
-    for first in range(0, n, rows):
-        if not np.isfinite(similarities[first : first + rows]).all():
-            hint = "The model is damaged or has diverged"
-            raise StatisticError("a similarity is NaN or infinite", code="not-a-number", hint=hint)
+    if not np.isfinite(similarities).all():
+        hint = "The model is damaged or has diverged"
+        raise StatisticError("a similarity is NaN or infinite", code="not-a-number", hint=hint)
     of_pairs = similarities[image_of, np.arange(m)]  # (m,) of each caption with its own image
     best = np.full(n, -np.inf, dtype=similarities.dtype)
     np.maximum.at(best, image_of, of_pairs)
     # Similarities that are equal up to rounding count as equal.
     least, least_of_pairs = (right - SCORE_ROUNDING * np.abs(right) for right in (best, of_pairs))
-    to_text, to_image = np.zeros(n, dtype=np.int64), np.zeros(m, dtype=np.int64)
-    for first in range(0, n, rows):
-        block = similarities[first : first + rows]
-        to_text[first : first + rows] = np.count_nonzero(block >= least[first : first + rows, None], axis=1)
-        to_image += np.count_nonzero(block >= least_of_pairs, axis=0)
     # Subtract the image's captions that are as similar as its best one, including the best itself.
     reaching = np.bincount(image_of[of_pairs >= least[image_of]], minlength=n)
-    return to_text - reaching + 1, to_image
+    to_text = np.count_nonzero(similarities >= least[:, None], axis=1) - reaching + 1
+    return to_text, np.count_nonzero(similarities >= least_of_pairs, axis=0)
 
 
 def retrieval(
@@ -67,13 +58,11 @@ def retrieval(
     With ``folds``, the images are split in order into equal parts, of which their number must be a multiple, and the
     results are means over the parts (COCO's 5,000 test images are often reported as five times 1,000).
     """
-    n = len(similarities)
-    parts = []
-    for first in range(0, n, n // folds):
-        last = first + n // folds
-        inside = np.flatnonzero((image_of >= first) & (image_of < last))
-        of_part = similarities if folds == 1 else similarities[first:last, inside]
-        parts.append([_numbers(of_queries) for of_queries in ranks(of_part, image_of[inside] - first)])
+    n, parts = len(similarities), []
+    for rows in np.split(np.arange(n), folds):
+        inside = np.flatnonzero(np.isin(image_of, rows))
+        of_part = similarities if folds == 1 else similarities[np.ix_(rows, inside)]
+        parts.append([_numbers(of_queries) for of_queries in ranks(of_part, image_of[inside] - rows[0])])
     to_text, to_image = means = np.mean(parts, axis=0)
     return {
         "images": n,

@@ -70,12 +70,11 @@ def test_each_pair_is_compared_once_and_all_ways_agree(kind: type[Shared]) -> No
         for count, of_count in zip(sweep.counts, rows, strict=True):
             assert of_count[:, 0].tolist() == [plain(metric, item) for item in sweep.subset(draw, count)]
 
-    captions = list(dict.fromkeys(item.candidate for item in items))
+    items = list({item.candidate: item for item in items}.values())
     references = {item.image: item.references for item in items}
     other = kind()
-    matrix = other.matrix(captions, references, "shared", lambda _: None)
-    assert matrix is not None
-    wanted = [[plain(other, Item(image, text, references[image])) for text in captions] for image in references]
+    matrix = other.matrix(items, lambda _: None)["shared"]
+    wanted = [[plain(other, Item(image, it.candidate, texts)) for it in items] for image, texts in references.items()]
     assert matrix.tolist() == wanted
-    candidates = set(captions).difference(*references.values())
+    candidates = {item.candidate for item in items}.difference(*references.values())
     assert sum(text in candidates for text in other.encoded) == len(candidates)

@@ -157,18 +157,15 @@ class Faier(ImageMetric):
         for draw in range(len(sweep.orders)):
             yield self._scored(sweep.subset(draw, max(sweep.counts)), sweep.counts, triplets, progress)
 
-    def matrix(
-        self, captions: Sequence[str], references: Mapping[str, Sequence[str]], column: str, progress: Progress
-    ) -> FloatArray:
-        self.store.require(list(references))
-        chosen = {image: self.chosen(texts) for image, texts in references.items()}
-        triplets = self.triplets({*captions, *(text for texts in chosen.values() for text in texts)}, progress)
+    def matrix(self, items: Sequence[Item], progress: Progress) -> dict[str, FloatArray]:
+        chosen, captions = {item.image: self.chosen(item.references) for item in items}, [it.candidate for it in items]
+        triplets = self.triplets(self._texts(items), progress)
         networks = [encoder.matrix(chosen, captions, triplets) for encoder in self.encoders]
         scores = []
         for of_networks in zip(*networks, strict=True):
-            scores.append(np.mean(of_networks, axis=0)[:, self.columns.index(column)])
-            progress(1)
-        return np.stack(scores)
+            scores.append(np.mean(of_networks, axis=0))
+            progress(len(items))
+        return dict(zip(self.columns, np.moveaxis(np.stack(scores), 2, 0), strict=True))
 
     def _scored(
         self,

@@ -123,13 +123,13 @@ def test_a_matrix_is_every_item_scored(tmp_path: Path, variant: str, monkeypatch
     monkeypatch.setattr(encode, "_BATCH", 3)
     metric = Faier(make_ensemble(tmp_path, variant=variant).resources)
     references = {"street": TEXTS, "one": TEXTS[2:4], "harbour": TEXTS[:3], "meadow": ()}
-    captions = [*TEXTS, TEXTS[0]]
-    for place, column in enumerate(Faier.columns):
-        done: list[int] = []
-        matrix = metric.matrix(captions, references, column, done.append)
-        items = tuple(Item(image, caption, tuple(references[image])) for image in references for caption in captions)
-        np.testing.assert_allclose(matrix.ravel(), statistics(metric, items)[:, place], atol=1e-6)
-        assert sum(done) == len(references)
+    captions, done = [*TEXTS, TEXTS[0]], list[int]()
+    items = [Item(image, text, references[image]) for image, text in zip(2 * [*references], captions, strict=True)]
+    matrices = metric.matrix(items, done.append)
+    pairs = tuple(Item(image, text, references[image]) for image in references for text in captions)
+    assert sum(done) == len(pairs)
+    for column, scores in zip(Faier.columns, statistics(metric, pairs).T, strict=True):
+        np.testing.assert_allclose(matrices[column].ravel(), scores, atol=1e-6)
 
 
 def test_references_are_read_as_the_options_say(tmp_path: Path) -> None:
