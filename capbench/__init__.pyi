@@ -15,7 +15,6 @@ from capbench.api.results import ScoreTable as ScoreTable
 from capbench.api.scoring import load as load
 from capbench.api.scoring import score as score
 from capbench.api.systems import compare_systems as compare_systems
-from capbench.api.tasks import references as references
 from capbench.api.tasks import retrieve as retrieve
 from capbench.api.training import evaluate_model as evaluate_model
 from capbench.api.training import fit_reo_covariance as fit_reo_covariance

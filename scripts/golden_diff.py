@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 LABELS = (
-    "id protocol column group dataset metric name path kind image candidate references count rating units better worse "
-    "region step"
+    "id protocol column group dataset metric name path kind image candidate references count at rating units better "
+    "worse region step"
 )
 """Keys that say what an entry of a list is about: entries with equal ones are compared, wherever they stand."""
 

@@ -98,7 +98,7 @@ def test_a_feature_outside_the_core_names_its_extra_before_any_work(tmp_path: Pa
         "score -m bertscore --model bert --candidates c.json --references r.json": "bert",
         "explore explain -m tiger -i f8k_003 --features features.h5 --model sample": "figures",
         "figure forest cider rouge-l --out forest.svg": "figures",
-        "correlate --references-curve -m rouge-l --counts 1-3 --out curves": "figures",
+        "correlate -d pascal-50s --references-curve -m rouge-l --counts 1-3 --out curves": "figures",
         "score -m bleu --out scores.parquet": "frames",
         "compare cider --scores scores.parquet": "frames",
         "score -m bleu --on ray": "ray",

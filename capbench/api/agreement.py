@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import Unpack
 
-from capbench.api.arguments import Statistics, TestChoices
+from capbench.api.arguments import CurveChoices, Statistics, TestChoices
 from capbench.api.caller import Caller, ProgressGiven, python_caller, warn
 from capbench.api.checking import checked, refuse_with_study
 from capbench.api.resolve import (
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 Names = Annotated[str | Sequence[str], Expected("a name or a list of names", "Pass a name, or a list of names")]
 
 
-class StudyInputs(MetricInputs, Statistics, total=False):
-    """Inputs of the metrics of a study, intervals and tests."""
+class StudyInputs(MetricInputs, Statistics, CurveChoices, total=False):
+    """Inputs of the metrics of a study, intervals, tests and curves."""
 
 
 class TestedInputs(MetricInputs, TestChoices, total=False):
@@ -65,7 +65,8 @@ def correlate(
 
     ``study`` is a study file (YAML), or the name of one that comes with capbench, in place of data sets, metrics and
     protocols; the other arguments override it. Other inputs: :class:`capbench.api.resolve.MetricInputs` and
-    :class:`capbench.api.arguments.Statistics`.
+    :class:`capbench.api.arguments.Statistics`; with ``references_curve=True``, ``points`` of the result is agreement
+    against the number of references (``counts``, ``draws`` and ``seed`` of their random orders).
     """
     from capbench.studies.run import run_plan
 

@@ -178,16 +178,24 @@ class EvaluationSettings(RunSettings, MeasureSettings, total=False):
     """A training, and the evaluation of its model or of another one."""
 
 
-Draws = Annotated[int, Ge(1), Le(10_000), Help("Random orders of the references. Default: 5.")]
-
-
 @strict
-class CurveChanges(TypedDict, total=False):
-    """Numbers and orders of references, in place of the defaults or of a study file's."""
+class CurveChoices(TypedDict, total=False):
+    """Curves over the number of references, which override a study file's."""
 
-    counts: Sequence[int]
-    draws: Draws
-    seed: Seed
+    references_curve: Annotated[bool, Help("Also measure agreement against the number of references.")]
+    counts: (
+        Annotated[
+            str | Sequence[int],
+            Help(
+                "Numbers of references: 1,2,5 or 1-50. Default: 0 if a metric can, 1, 2, 5, 10, … all.", metavar="LIST"
+            ),
+        ]
+        | None
+    )
+    draws: (
+        Annotated[int, Ge(1), Le(10_000), Help("Random orders of the references, drawn with --seed. Default: 5.")]
+        | None
+    )
 
 
 class RetrievalChanges(TypedDict, total=False):

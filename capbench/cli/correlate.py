@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from capbench.api.arguments import Statistics
+from capbench.api.arguments import CurveChoices, Statistics
 from capbench.cli import common
 from capbench.cli.options import LeftOut, ScoringInputs, SentinelsOption, StudyFlags
-from capbench.cli.references import CurveFlags, references
 from capbench.cli.report import ReportOption, write_report
 from capbench.core.arguments import Help
-from capbench.core.errors import UsageError
+from capbench.core.errors import UsageError, require
 
 
 def correlate(
@@ -32,8 +31,7 @@ def correlate(
     details: common.DetailsOption = False,
     digits: common.DigitsOption = None,
     sentinels: SentinelsOption = None,
-    references_curve: Annotated[bool, Help("Instead: measure agreement against the number of references.")] = False,
-    curve: CurveFlags,
+    curve: CurveChoices,
     report: ReportOption = None,
     items: Annotated[bool, Help("Also write items.json.gz next to the results, for 'capbench figure report'.")] = False,
     cite: common.CiteOption = False,
@@ -61,7 +59,7 @@ def correlate(
 
     Example: capbench correlate --all-protocols -d flickr8k-expert -m all --compare permutation
 
-    Example: capbench correlate --references-curve -d pascal-50s -m meteor,cider --counts 1,2,5,10,20,50 --group MM
+    Example: capbench correlate --references-curve -d pascal-50s -m meteor,cider --counts 1,2,5,10,20,50 --by-source
     """
     from capbench.api.agreement import plan_agreement, study_of
     from capbench.core.files import check_writable
@@ -70,20 +68,15 @@ def correlate(
     from capbench.studies.run import run_plan
 
     caller = common.caller(json_output=json_output)
-    if references_curve:
-        seed = statistics.pop("seed", None)
-        others: dict[str, object] = {**statistics, "report": report, "items": items, "cite": cite, "digits": digits}
-        others |= {"sentinels": sentinels, "by_source": by_source, "all_protocols": all_protocols}
-        common.refuse_options(others, "does not apply to --references-curve")
-        references(study, flags, curve, left_out, inputs, seed=seed, out=out, details=details, json_output=json_output)
-        return
-    common.refuse_options(
-        asdict(curve), "requires --references-curve", code="missing-option", hint="Add --references-curve, or omit it"
-    )
     if json_output or all_protocols:
         common.refuse_options({"cite": cite}, f"does not apply to {'--json' if json_output else '--all-protocols'}")
     if all_protocols:
-        excluded = {"protocol": flags.protocol, "sentinels": sentinels, "bootstrap": statistics.get("bootstrap")}
+        excluded = {
+            "protocol": flags.protocol,
+            "sentinels": sentinels,
+            "bootstrap": statistics.get("bootstrap"),
+            **curve,
+        }
         common.refuse_options(excluded, "does not apply to --all-protocols")
         if study is not None:
             message = "--all-protocols ranks metrics under every protocol, and a study file names its protocols"
@@ -100,12 +93,14 @@ def correlate(
     for_page_only = report is not None and sentinels is None and not (all_protocols or named.sentinels)
     wanted = for_page_only or (named.sentinels if sentinels is None else sentinels)
     named = replace(named, without=tuple(left_out.without or ()), sentinels=wanted)
-    plan = plan_agreement(named, given, caller, statistics, all_protocols=all_protocols)
+    plan = plan_agreement(named, given, caller, {**statistics, **curve}, all_protocols=all_protocols)
     collector = Collector() if report is not None or items else None
     if study is not None:
         out = out or results_folder(plan.study.name, sample=plan.on_sample)
     if out is not None:
         check_writable(out / "results.json")
+        if plan.study.curves is not None:
+            require("matplotlib", purpose="the figure of the curves")
     if plan.on_sample and plan.study.published and not json_output:
         print("published numbers are omitted: they were measured on real judgements, not on this sample")
     files: list[Path] = []

@@ -33,8 +33,7 @@ class _Own(OptionGroup):
         list[str] | None,
         argument(
             "[INPUT]...",
-            "Metrics (forest, significance, ratings, score-groups), a study (layers), curves.json (curves), or results "
-            "(report).",
+            "Metrics (forest, significance, ratings, score-groups), a study (layers), or results (curves, report).",
         ),
     ] = None
     metric: common.MetricsOption = None
@@ -106,7 +105,7 @@ def figure(
 
     Example: capbench figure forest cider meteor rouge-l -d flickr8k-expert --out forest.svg
 
-    Example: capbench figure curves curves/curves.json --group MM --out figure5.pdf
+    Example: capbench figure curves curves/results.json --group MM --out figure5.pdf
 
     Example: capbench figure report results/tiger-table1 results/tiger-table2 --out report.html
     """
@@ -166,10 +165,10 @@ def _compared(draw: str, call: _Call, look: Look) -> tuple[Figure, bool]:
 
 def _curves(call: _Call, look: Look) -> tuple[Figure, bool]:
     from capbench.reports.figures.curves import curves_figure
-    from capbench.studies.references import load_curves
+    from capbench.studies.results import load_result
 
-    (saved,) = call.files("the curves.json of 'capbench correlate --references-curve'")
-    return curves_figure(load_curves(saved), ("", *(call.group or ())), look), False
+    (saved,) = call.files("the results.json of 'capbench correlate --references-curve'")
+    return curves_figure(load_result(saved), ("", *(call.group or ())), look), False
 
 
 def _ratings(call: _Call, look: Look) -> tuple[Figure, bool]:
@@ -216,9 +215,9 @@ def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
     from capbench.api.checking import refuse_with_study, refuse_without
     from capbench.api.resolve import resolve_study
     from capbench.api.tasks import study_of_task
-    from capbench.reports.curves import layers_table
-    from capbench.reports.figures.curves import layers_figure
-    from capbench.studies.layers import layer_curves, plan_layers
+    from capbench.reports.curves import curve_tables
+    from capbench.reports.figures.curves import curves_figure
+    from capbench.studies.layers import plan_layers, with_layers
     from capbench.studies.results import is_left_out
     from capbench.studies.run import run_plan
     from capbench.studies.study import LayerTask
@@ -238,14 +237,12 @@ def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
         caller.on_data(plan.root, plan.uses_root)
     resamples = task.resamples if call.resamples is None else call.resamples
     plan, places = plan_layers(plan, resamples, task.seed if call.seed is None else call.seed)
-    result = run_plan(plan, common.progress, cache=call.cache, test_groups=False)
-    curves = layer_curves(result, places)
-    dumped = [of_protocol.model_dump(mode="json") for of_protocol in curves]
-    common.answer(call.json_output, dumped, map(layers_table, curves))
+    result = with_layers(run_plan(plan, common.progress, cache=call.cache, test_groups=False), places)
+    common.answer(call.json_output, result, curve_tables(result))
     waiting = {reason: names for reason, names in result.reasons().items() if not is_left_out(reason)}
     for reason, names in waiting.items():
         common.note(f"{', '.join(names)} {reason}")
-    return layers_figure(curves, look) if curves else None, bool(waiting)
+    return curves_figure(result, look=look) if result.points else None, bool(waiting)
 
 
 _DRAWN: dict[str, Callable[[_Call, Look], tuple[Figure | None, bool]]] = {

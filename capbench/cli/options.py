@@ -113,7 +113,7 @@ def _option(name: str, hint: Any, default: object) -> inspect.Parameter:
 
 
 def _plain(hint: Any) -> Any:
-    """A type without its metadata, as typer knows it: of a union, the list, the path or the first type."""
+    """A type without its metadata, as typer knows it: of a union, the list of texts, the path or the first type."""
     if get_origin(hint) is Annotated:
         return _plain(get_args(hint)[0])
     if get_origin(hint) is Sequence:
@@ -121,7 +121,7 @@ def _plain(hint: Any) -> Any:
     if get_origin(hint) not in (Union, UnionType):
         return hint
     kinds = [_plain(part) for part in get_args(hint) if part is not type(None)]
-    several = [kind for kind in kinds if get_origin(kind) is list]
+    several = [kind for kind in kinds if kind == list[str]]
     is_path = any(get_origin(kind) is PathLike for kind in kinds)
     kind = several[0] if several else Path if is_path else kinds[0]
     return kind | None if type(None) in get_args(hint) else kind

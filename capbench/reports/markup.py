@@ -309,12 +309,23 @@ def _published_alone(result: StudyResult) -> Iterator[dict[str, object]]:
 
 
 def write_result(result: StudyResult, folder: Path, *, by_source: bool = False) -> list[Path]:
-    """Write ``results.{json,csv,md,tex}`` into a folder, and ``comparisons.csv`` if metrics were tested; returns their
-    paths. ``by_source`` adds tables of groups to Markdown and LaTeX."""
+    """Write ``results.{json,csv,md,tex}`` into a folder, ``comparisons.csv`` if metrics were tested, and for curves
+    ``curves.{csv,svg}``; returns their paths. ``by_source`` adds tables and curves of groups."""
     pairs = csv_text(results.PAIR_COLUMNS, result.pairs()) if result.comparisons else ""
     texts = {"results.csv": to_csv(result), "comparisons.csv": pairs}
+    if result.points:
+        from capbench.reports.curves import curves_csv
+
+        texts["curves.csv"] = curves_csv(result)
     document = study_document(result, by_source=by_source)
-    return write_files(folder, "results", result.model_dump(mode="json"), document, texts)
+    files = write_files(folder, "results", result.model_dump(mode="json"), document, texts)
+    if result.points:
+        from capbench.reports.figures.curves import curves_figure
+        from capbench.reports.figures.style import save
+
+        groups = dict.fromkeys(point.group for point in result.points if by_source or not point.group)
+        files += save(curves_figure(result, [*groups]), folder / "curves.svg")
+    return files
 
 
 def write_files(folder: Path, name: str, record: object, document: Document, texts: Mapping[str, str]) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from capbench.core.errors import count
 from capbench.stats.pairs import Pair, Tests
 from capbench.stats.significance import at_floor
-from capbench.studies.results import BootstrapInfo, Ceiling, Cell, Sentinels, StudyResult
+from capbench.studies.results import BootstrapInfo, Ceiling, Cell, ProtocolInfo, Sentinels, StudyResult
 from capbench.studies.sentinels import BOUNDS
 from capbench.studies.uncertainty import decided, too_few_units
 
@@ -39,6 +39,24 @@ _CEILINGS = {
     "leave-one-rater-out": "each rating against the mean of the item's other ratings (leave one rater out)",
     "votes": "one voter against the majority of the pair's other voters",
 }
+
+
+def details(protocols: Sequence[ProtocolInfo]) -> dict[str, str]:
+    """By protocol id, the part of the id that distinguishes protocols of the same data set and statistic.
+
+    It is ``""`` if title and statistic are sufficient, else the items, the statistic's full name, or both; also the
+    data set if two of them have the same title.
+    """
+    alike: dict[tuple[str, str], list[ProtocolInfo]] = {}
+    for info in protocols:
+        alike.setdefault((info.dataset_title, info.statistic), []).append(info)
+    shown = {}
+    for infos in alike.values():
+        parts = [info.id.split("/") for info in infos]
+        differing = [place for place in range(len(parts[0])) if len({names[place] for names in parts}) > 1]
+        for info, names in zip(infos, parts, strict=True):
+            shown[info.id] = ", ".join(names[place] for place in differing)
+    return shown
 
 
 def intervals(level: float, method: str, unit: str | None, resamples: int | None, seed: int | None) -> str:

@@ -32,25 +32,6 @@ from capbench.studies.published.tables import PrintedNumber, PublishedColumn, gi
 from capbench.studies.results import OURS, ProtocolInfo, StudyResult
 from capbench.studies.uncertainty import decided
 
-
-def details(protocols: Sequence[ProtocolInfo]) -> dict[str, str]:
-    """By protocol id, the part of the id that distinguishes protocols of the same data set and statistic.
-
-    It is ``""`` if title and statistic are sufficient, else the items, the statistic's full name, or both; also the
-    data set if two of them have the same title.
-    """
-    alike: dict[tuple[str, str], list[ProtocolInfo]] = {}
-    for info in protocols:
-        alike.setdefault((info.dataset_title, info.statistic), []).append(info)
-    shown = {}
-    for infos in alike.values():
-        parts = [info.id.split("/") for info in infos]
-        differing = [place for place in range(len(parts[0])) if len({names[place] for names in parts}) > 1]
-        for info, names in zip(infos, parts, strict=True):
-            shown[info.id] = ", ".join(names[place] for place in differing)
-    return shown
-
-
 # Notes about the published table.
 
 UNEXPLAINED = "?"
@@ -181,13 +162,17 @@ def result_signatures(result: StudyResult) -> list[str]:
 def study_document(result: StudyResult, *, by_source: bool = False, style: TableStyle = USUAL_TABLE) -> Document:
     """All tables with their signatures; see :func:`tables`."""
     made = tables(result, by_source=by_source, style=style)
+    if result.points:
+        from capbench.reports.curves import curve_tables
+
+        made += curve_tables(result, by_source=by_source)
     origin = f"capbench {result.capbench}, {result.created}"
     return Document(made, result.name, origin, result_signatures(result), result.sample)
 
 
 def _laid(result: StudyResult, style: TableStyle, *, by_source: bool) -> list[tuple[str, list[_Place]]]:
     """Title and columns of each table with a column of ours."""
-    shown, printed = details(result.protocols), result.published_table is not None
+    shown, printed = methods.details(result.protocols), result.published_table is not None
     columns = () if result.published_table is None else result.published_table.columns
     with_printed = {  # groups that the paper prints
         info.id: [c.group for c in columns if c.protocol == info.id and c.group and info.n_items_whole is None]

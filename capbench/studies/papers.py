@@ -184,7 +184,7 @@ def command_lines(looked: Prospect, given: Sequence[str], out: Path, bootstrap: 
         }
         split = shlex.split(template)
         words = [each for w in split for each in (several[w] if w in several else [w.format(**places)])]
-        if bootstrap is not None and words[0] == "correlate" and "--references-curve" not in words:
+        if bootstrap is not None and words[0] == "correlate":
             words += ["--bootstrap", str(bootstrap)]
         lines.append(words)
     return lines

@@ -68,6 +68,10 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
             name, rest = split_protocol(text)
             dataset = open_dataset(name, root, study.columns)
             protocol = dataset.protocol(rest)
+            if study.curves is not None:
+                from capbench.studies.references import curve_protocol
+
+                protocol = curve_protocol(dataset, rest)
             if str(protocol) in protocols:
                 problems.add(f"the protocol {protocol} is listed twice", "duplicate", str(protocol))
             protocols[str(protocol)] = (dataset, protocol)

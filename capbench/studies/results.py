@@ -25,7 +25,7 @@ from capbench.core.typed_json import Strict, read_versioned
 from capbench.datasets.protocol import Level, with_version
 from capbench.stats.pairs import Pair, Tests
 from capbench.studies.published.tables import PublishedInfo, given_parts
-from capbench.studies.study import BootstrapSettings
+from capbench.studies.study import BootstrapSettings, CurveSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ OTHER_NUMBERS = ", with other numbers"  # end of a note on the protocol of other
 NO_TESTS = ": no tests between metrics: "  # in a note, between the protocol with its group and the reason
 ON_SAMPLE = ", on the embedded synthetic sample"
 # Newer than schema 4: written only if they have content, since earlier programs reject unknown keys.
-_OMITTED_IF_EMPTY = ("answers", "file_columns", "sentinels", "training")
+_OMITTED_IF_EMPTY = ("answers", "curves", "file_columns", "points", "sentinels", "training")
 
 
 class _Growing(Strict):
@@ -123,6 +123,13 @@ class Cell(Strict):
     def shown_instead(self) -> str:
         """Text in tables in the place of a missing value; ``""`` if there is a value."""
         return (self.placeholder or "undefined") if self.value is None else ""
+
+
+class Point(Cell):
+    """A number of a curve: with some references, or in a layer of a network."""
+
+    at: int  # number of references of each candidate, from 0, or of the layer, from 1
+    values: tuple[float, ...] = ()  # of each draw of references; a single one without draws (no references, or all)
 
 
 class Number(Strict):
@@ -282,6 +289,8 @@ class StudyResult(Shown, _Growing):
     practices: tuple[Any, ...] = Field(default=(), exclude=True)  # of earlier versions
     sentinels: tuple[Sentinels, ...] = ()  # agreement of the sentinels by protocol; empty if none were requested
     training: dict[str, tuple[TrainingOverlap, ...]] = Field(default_factory=dict)  # by dataset/items
+    curves: CurveSettings | None = None  # of the points if they are over the number of references
+    points: tuple[Point, ...] = ()  # over the number of references or the layer, by protocol and column
 
     def value(self, column: str, protocol: str | None = None, group: str = "") -> float:
         """One number: that of a row (``cider``) under a protocol, which is optional if there is only one."""
@@ -416,6 +425,10 @@ class StudyResult(Shown, _Growing):
     def answer(self, protocol: str) -> Answer | None:
         """The best metric for a user's data set under a protocol, or None for published data sets."""
         return next((answer for answer in self.answers if answer.protocol == protocol), None)
+
+    def curve(self, protocol: str, group: str = "") -> tuple[Point, ...]:
+        """The points under a protocol, overall or in a group."""
+        return tuple(point for point in self.points if (point.protocol, point.group) == (protocol, group))
 
     @property
     def undefined(self) -> tuple[Cell, ...]:

@@ -12,6 +12,7 @@ from capbench.core.records import ScoreTable
 from capbench.core.training_record import TrainingOverlap
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
+from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.base import CombinedMetric, classes_of
 from capbench.metrics.metric_request import MetricRequest, Row
 from capbench.metrics.needs import Scores
@@ -19,7 +20,7 @@ from capbench.studies.evaluate import check_defined
 from capbench.studies.numbers import protocol_numbers, study_result
 from capbench.studies.plan import Plan, changed_inputs
 from capbench.studies.published.differences import join_published
-from capbench.studies.results import OTHER_NUMBERS, Missing, StudyResult
+from capbench.studies.results import OTHER_NUMBERS, Missing, Point, StudyResult
 from capbench.studies.scoring import ProgressFactory, Scorable, Scored, load_scorable
 from capbench.studies.uncertainty import Numbers
 
@@ -75,6 +76,11 @@ def run_plan(
             missing += [Missing(protocol=str(protocol), reason=str(error)) for protocol in protocols]
             failures.append(error)
     _refuse_damaged_files(plan, list(loaded.values()))
+    sweeps, points = dict[str, ReferenceSweep](), list[Point]()
+    if (curves := plan.study.curves) is not None:
+        from capbench.studies.references import reference_curves, reference_sweep
+
+        sweeps = {key: reference_sweep(scorable, curves) for key, scorable in loaded.items()}
     works = [scorable.slow_work() for scorable in loaded.values()] if announce is not None else []
     slow = together(work for of_items in works for of_label in of_items.values() for work in of_label)
     if announce is not None and sum(work.seconds for work in slow) > LONG_S:
@@ -85,7 +91,11 @@ def run_plan(
         protocols = by_items[key]
         # Plain means are corpus scores overall and of each group. A study may have many judgements: release the memory.
         by_group = any(protocol.statistic.kind == "mean" for protocol in protocols)
-        scored = loaded.pop(key).score(progress, by_group=by_group)
+        scorable = loaded.pop(key)
+        scored, curve_notes = scorable.score(progress, by_group=by_group), list[str]()
+        if key in sweeps:
+            of_items, curve_notes = reference_curves(scorable, protocols, sweeps.pop(key), progress)
+            points += of_items
         signatures |= {key: scored.signatures} if scored.signatures else {}
         training |= {key: scored.training} if scored.training else {}
         cached |= {f"{key}|{label}": count for label, count in scored.cached.items()}
@@ -94,7 +104,7 @@ def run_plan(
         failures += [unmet.error for unmet in scored.unscored]
         for protocol in protocols:
             try:
-                notes = []
+                notes = curve_notes[:]
                 if (other := datasets[key].other_practice) and plan.study.practices and not plan.on_sample:
                     notes.append(f"{other[1]} use {other[0]}{OTHER_NUMBERS}")
                 numbers = protocol_numbers(
@@ -138,6 +148,8 @@ def run_plan(
         seconds={"total": round(time.perf_counter() - started, 3)},
         cached=cached,
         training=training,
+        curves=plan.study.curves,
+        points=tuple(points),
     )
     if plan.published is None or plan.on_sample:
         return result

@@ -7,6 +7,7 @@ A study comes from a YAML file (``docs/studies.md``), a call of Python or option
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -115,6 +116,33 @@ class TestSettings(Settings):
     unit: Annotated[Unit, Help("permuted or resampled unit")] = "image"
 
 
+def _sorted(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(set(numbers)))
+
+
+def _numbers(text: object) -> object:
+    """Numbers from a list of numbers and ranges: ``1,2,5-8`` → (1, 2, 5, 6, 7, 8)."""
+    if not isinstance(text, str):
+        return text
+    parts = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip(), re.ASCII) for part in text.split(",")]
+    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) if part else range(0) for part in parts]
+    if not all(ranges):
+        raise ValueError(f"'{text}' is not a list of numbers such as 1,2,5 or 1-50")
+    return tuple(number for of_range in ranges for number in of_range)
+
+
+@dataclass(frozen=True)
+class CurveSettings(Settings):
+    """Settings of the curves over the number of references of a study."""
+
+    counts: (
+        Annotated[tuple[Annotated[Whole, Ge(0)], ...], MinLen(1), AfterValidator(_sorted), BeforeValidator(_numbers)]
+        | None
+    ) = None
+    draws: Annotated[Whole, Ge(1), Le(10_000), Help("random orders of the references")] = 5
+    seed: _Seed = 0
+
+
 def misfit(settings: TestSettings, protocol: Protocol) -> str:
     """The reason a test does not apply to a protocol; ``""`` if it does. Plain means are not tested."""
     spec, test = protocol.statistic, settings.test
@@ -156,10 +184,6 @@ class Task(Settings):
         cls.key, cls.command, cls.on_judgements = key, command, on_judgements
 
 
-def _sorted(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted(set(numbers)))
-
-
 @dataclass(frozen=True)
 class RetrievalTask(Task, key="retrieval", command="explore retrieve"):
     """Retrieval of images by captions and of captions by images."""
@@ -170,15 +194,6 @@ class RetrievalTask(Task, key="retrieval", command="explore retrieve"):
     seed: _Seed = 0
     references: Annotated[Positive, Help("number of an image's captions, from the first, that are its references")] = 4
     gallery: Gallery = "rest"
-
-
-@dataclass(frozen=True)
-class CurveTask(Task, key="curves", command="correlate --references-curve", on_judgements=True):
-    """Agreement with human ratings by the number of references."""
-
-    counts: Annotated[tuple[Annotated[Whole, Ge(0)], ...], MinLen(1), AfterValidator(_sorted)] | None = None
-    draws: Annotated[Whole, Ge(1), Le(10_000), Help("random orders of the references")] = 5
-    seed: _Seed = 0
 
 
 @dataclass(frozen=True)
@@ -213,9 +228,7 @@ class WordTask(Task, key="words", command="explore words"):
     seed: _Seed = 0
 
 
-TASKS: Mapping[str, type[Task]] = {
-    task.key: task for task in (RetrievalTask, CurveTask, LayerTask, ImageTask, WordTask)
-}
+TASKS: Mapping[str, type[Task]] = {task.key: task for task in (RetrievalTask, LayerTask, ImageTask, WordTask)}
 
 # The study.
 
@@ -286,6 +299,7 @@ class Study:
         _written_as(Test | TestSettings),
         Help("tests between metrics; default unit and seed: those of the intervals"),
     ] = None
+    curves: Annotated[CurveSettings | None, Help("agreement against the number of references")] = None
     human_ceiling: Annotated[Flag, Help("row of agreement between human raters")] = True
     sentinels: Annotated[Flag, Help("rows of sentinels, and tests of the metrics against them")] = False
     path: str | None = None  # the file
@@ -301,7 +315,6 @@ class Study:
     allow_missing: Annotated[Flag, Help("leave out items without a score in one of the files")] = False
     images: Annotated[Text | None, Help("folder of the pictures; default: the data set's image folders")] = None
     retrieval: RetrievalTask | None = None
-    curves: CurveTask | None = None
     layers: LayerTask | None = None
     image: ImageTask | None = None
     words: WordTask | None = None
@@ -390,18 +403,21 @@ _CHOICES = {
         "unit": "unit",
         "seed": "seed",
     },
+    "references_curve": {"counts": "counts", "draws": "draws", "seed": "seed"},
 }
-"""Choices with the settings that they change, by section of a study."""
+"""Choices with the settings that they change, by section of a study, which the choice of its name adds."""
 
 
 def with_statistics(study: Study, choice: Mapping[str, object], spelled: Callable[[str], str]) -> Study:
     """The study with other settings of intervals and tests. Raises UsageError if one has no effect without another."""
     chosen = {name: choice[name] for names in _CHOICES.values() for name in names if choice.get(name) is not None}
-    made: dict[str, Any] = {"bootstrap": study.bootstrap, "compare": study.compare}
-    for section, kind in (("bootstrap", BootstrapSettings), ("compare", TestSettings)):
-        if made[section] is not None or section in chosen:
+    made: dict[str, Any] = {"bootstrap": study.bootstrap, "compare": study.compare, "references_curve": study.curves}
+    kinds: tuple[type[Settings], ...] = BootstrapSettings, TestSettings, CurveSettings
+    for section, kind in zip(_CHOICES, kinds, strict=True):
+        if made[section] is not None or choice.get(section):
             known = made["bootstrap"] or BootstrapSettings()
-            values = vars(made[section]) if made[section] is not None else {"unit": known.unit, "seed": known.seed}
+            shared = {} if kind is CurveSettings else {"unit": known.unit, "seed": known.seed}
+            values = vars(made[section]) if made[section] is not None else shared
             changed = {field: chosen[name] for name, field in _CHOICES[section].items() if name in chosen}
             made[section] = kind.read(section, {**values, **changed})
     for name in chosen:
@@ -410,7 +426,7 @@ def with_statistics(study: Study, choice: Mapping[str, object], spelled: Callabl
             spelt = " or ".join(map(spelled, needed))
             message, hint = f"{spelled(name)} has no effect without {spelt}", f"Add {spelt}, or remove {spelled(name)}"
             raise UsageError(message, code="missing-option", value=spelled(name), hint=hint)
-    return replace(study, **made)
+    return replace(study, curves=made.pop("references_curve"), **made)
 
 
 def protocols_asked(datasets: Sequence[str], protocols: Sequence[str], spelled: Callable[[str], str]) -> list[str]:

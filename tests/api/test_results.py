@@ -17,7 +17,7 @@ import pytest
 import capbench as cb
 from capbench.core.errors import ProtocolError, StudyError, UsageError
 from capbench.datasets.flickr8k import Flickr8kExpert
-from capbench.studies.results import is_left_out
+from capbench.studies.results import is_left_out, load_result
 from tests.conftest import Ran
 from tests.errors import raises
 
@@ -287,30 +287,28 @@ def test_a_ranking(capbench: Capbench, tmp_path: Path) -> None:
 
 
 def test_reference_curves(capbench: Capbench, tmp_path: Path) -> None:
-    flags = ["-m", "bleu-1", "-m", "rouge-l", "--counts", "1,2,5", "--draws", "2", "--seed", "3"]
-    found = cb.references("pascal-50s", ["bleu-1", "rouge-l"], counts=[1, 2, 5], draws=2, seed=3)
-    assert plain(found.model_dump(mode="json")["curves"]) == [
-        printed(capbench, "correlate", "--references-curve", *flags)
+    flags = ("-d", "pascal-50s", "-m", "bleu-1", "-m", "rouge-l", "--counts", "1,2,5", "--draws", "2", "--seed", "3")
+    curves: dict[str, Any] = {"references_curve": True, "draws": 2, "seed": 3}
+    found = cb.correlate("pascal-50s", ["bleu-1", "rouge-l"], counts=[1, 2, 5], **curves)
+    assert plain(found.model_dump(mode="json")) == printed(capbench, "correlate", "--references-curve", *flags)
+    assert [(p.column, p.at) for p in found.curve(found.protocols[0].id)] == [
+        (column, count) for column in ("bleu-1", "rouge-l") for count in (1, 2, 5)
     ]
-    assert len(found.curves[0].curve("bleu", "bleu-1")) == 3
 
     study = tmp_path / "curves.yaml"
     study.write_text(
         "schema: 1\nname: curves\ncurves: {counts: [1, 2], draws: 2}\nmetrics: [bleu-1, tiger]\n"
-        "protocols: [composite/all-references/correctness-tau-c, pascal-50s/random-5-refs/direct-strict]\n"
-        "features: gone.h5\n",
+        "protocols: [composite/all-references/correctness-tau-c]\nfeatures: gone.h5\n",
         encoding="utf-8",
     )
-    command = printed(
-        capbench, "correlate", "--references-curve", study, "--without", "tiger", "--out", tmp_path / "out", code=1
-    )
-    with pytest.warns(cb.CapbenchWarning, match="random-5-refs/direct-strict missing"):
-        of_study = cb.references(study=study, without="tiger")
-    assert plain(of_study.model_dump(mode="json")["curves"]) == command
-    assert list(of_study.missing) == ["pascal-50s/random-5-refs/direct-strict"]
-    with raises(cb.UsageError, "conflict", value="dataset"):
-        cb.references("composite", study=study)
-    assert capbench("correlate", "--references-curve", "--scores", study).failure.code == "conflict"
+    command = printed(capbench, "correlate", study, "--without", "tiger", "--out", tmp_path / "out")
+    of_study = cb.correlate(study=study, without="tiger")
+    assert plain(of_study.model_dump(mode="json")) == command
+    assert load_result(tmp_path / "out" / "results.json").points == of_study.points
+    scores = tmp_path / "mine.csv"
+    assert capbench("score", "-d", EXPERT, "-m", "bleu-1", "--out", scores).code == 0
+    with raises(cb.UsageError, "conflict", value="mine"):
+        cb.correlate(EXPERT, scores=[scores], references_curve=True)
 
 
 def test_retrieval(capbench: Capbench, tmp_path: Path) -> None:

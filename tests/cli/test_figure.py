@@ -12,33 +12,35 @@ from typing import Any
 import pytest
 
 from capbench.cli.options import parse_size
-from capbench.cli.references import parse_counts
 from capbench.core.errors import UsageError
+from capbench.studies.study import CurveSettings
 from tests.conftest import Ran
+from tests.errors import raises
 from tests.reports.page.test_page import data_of
 
 Run = Callable[..., Ran]
 
 
 def test_references_prints_writes_and_its_json_is_drawn_again(capbench: Run) -> None:
-    curves = ("correlate", "--references-curve", "-m", "bleu-1", "-m", "cider", "--counts", "1-2,50", "--draws", "2")
-    ran = capbench(*curves, "--group", "MM", "--out", "curves")
+    curves = ("correlate", "--references-curve", "-d", "pascal-50s", "-m", "bleu-1,cider", "--draws", "2")
+    ran = capbench(*curves, "--counts", "1-2,50", "--out", "curves")
     assert ran.code == 0, ran.err
     assert "of 2 random orders of the references, seed 0" in ran.out
-    assert "accuracy, MM" in ran.out
+    assert "PASCAL-50S, accuracy, MM" in capbench(*curves, "--counts", "1", "--by-source").out
     rows = list(csv.DictReader(Path("curves/curves.csv").read_text(encoding="utf-8").splitlines()))
     assert len(rows) == 2 * 3 * 5  # columns, counts, all and four groups
-    assert {row["references"] for row in rows} == {"1", "2", "50"}
-    assert all(len(row["values"].split()) == (1 if row["references"] == "50" else 2) for row in rows)
-    assert capbench("figure", "curves", "curves/curves.json", "--group", "MM", "-o", "again.svg").code == 0
+    assert {row["at"] for row in rows} == {"1", "2", "50"}
+    assert all(len(row["values"].split()) == (1 if row["at"] == "50" else 2) for row in rows)
+    assert capbench("figure", "curves", "curves/results.json", "--group", "MM", "-o", "group.png").code == 0
+    assert capbench("figure", "curves", "curves/results.json", "-o", "again.svg").code == 0
     assert Path("again.svg").read_bytes() == Path("curves/curves.svg").read_bytes()
 
 
 def test_counts_and_sizes_are_parsed() -> None:
-    assert parse_counts("1,2,5-8, 3") == (1, 2, 3, 5, 6, 7, 8)
+    assert CurveSettings.read("curves", {"counts": "1,2,5-8, 3"}).counts == (1, 2, 3, 5, 6, 7, 8)
     for text in ("", "a", "1,", "5-2", "-3", "1-", "1.5", "1-999999999"):
-        with pytest.raises(UsageError, match="--counts"):
-            parse_counts(text)
+        with raises(UsageError, "wrong-value", value=text):
+            CurveSettings.read("curves", {"counts": text})
     assert parse_size("6x4.5") == (6.0, 4.5)
 
 

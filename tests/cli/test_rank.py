@@ -86,18 +86,18 @@ def test_correlate_prints_the_published_table_of_a_task_alone(capbench: Run) -> 
     assert "'capbench explore retrieve faier-table6' computes its rows" in ran.err
 
 
-def test_a_study_of_curves_writes_a_folder_for_each_protocol(capbench: Run) -> None:
+def test_a_study_of_curves_writes_them_next_to_its_numbers(capbench: Run) -> None:
     text = (
         "curves: {counts: [0, 1, 2], draws: 2}\nmetrics: [bleu-1, {label: f, metric: nneval.nneval, title: NNEval f}]\n"
         "protocols: [composite/all-references/correctness-spearman, flickr8k-expert/no-own-captions/mean-spearman]\n"
     )
-    ran = capbench("correlate", "--references-curve", study("curves", text), "--draws", "1")
-    assert (ran.code, "NNEval f requires" in ran.err) == (1, True)
-    for protocol in ("composite.all-references.correctness-spearman", "flickr8k-expert.no-own-captions.mean-spearman"):
-        folder = Path("results/sample/curves") / protocol
-        curves = json.loads((folder / "curves.json").read_text())
-        assert (curves["counts"], curves["draws"]) == ([1, 2], 1)
-        assert (folder / "curves.svg").exists()
+    ran = capbench("correlate", study("curves", text), "--draws", "1")
+    assert (ran.code, "NNEval f: requires" in ran.out) == (1, True)
+    folder = Path("results/sample/curves")
+    result = json.loads((folder / "results.json").read_text())
+    assert (result["curves"]["counts"], result["curves"]["draws"]) == ([0, 1, 2], 1)
+    assert [point["at"] for point in result["points"] if not point["group"]] == [1, 2, 1, 2]
+    assert (folder / "curves.svg").exists()
 
 
 def test_captions_of_one_image_come_from_the_data_set_and_scores_of_a_part_of_them_leave_others_alone(

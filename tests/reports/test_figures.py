@@ -19,8 +19,8 @@ from capbench.reports.figures.curves import curves_figure
 from capbench.reports.figures.ratings import ratings_figure, score_groups_figure
 from capbench.reports.figures.style import Look, metric_styles, save
 from capbench.studies.examples import RatedScores
-from capbench.studies.references import CurvePoint, ReferenceCurves
-from capbench.studies.results import Ceiling, StudyResult
+from capbench.studies.results import Ceiling, Point, StudyResult
+from capbench.studies.study import CurveSettings
 from tests.errors import raises
 from tests.reports.toy import BOOTSTRAP, pairs_tested, study
 
@@ -47,18 +47,18 @@ def _compared(names: int = 4, **more: Any) -> Compared:
     return from_study(_study(names, **more), "toy/all/tau-c")
 
 
-def _curves() -> ReferenceCurves:
-    counts = (0, 1, 2, 5, 10, 20, 50)
+def _curves() -> StudyResult:
+    protocol, counts = "pascal-50s/all-50-refs/direct-strict", (0, 1, 2, 5, 10, 20, 50)
     points = [
-        CurvePoint(
+        Point(
+            protocol=protocol,
             metric="m",
             column=f"c{i}",
             title=f"M{i}",
             group=group,
-            count=count,
-            mean=0.5 + 0.01 * i + 0.002 * count,
+            at=count,
+            value=0.5 + 0.01 * i + 0.002 * count,
             sd=None if count in (0, 50) else 0.01,
-            values=(0.5,),
             n=100 if group else 400,
         )
         for i in range(9)
@@ -66,22 +66,8 @@ def _curves() -> ReferenceCurves:
         for count in counts
         if count or i == 0
     ]
-    return ReferenceCurves(
-        capbench="0",
-        protocol="pascal-50s/all-50-refs/direct-strict",
-        dataset_title="PASCAL-50S",
-        statistic="accuracy",
-        kind="accuracy",
-        n_items=800,
-        groups=("MM",),
-        counts=counts,
-        most=50,
-        draws=5,
-        seed=0,
-        points=tuple(points),
-        signatures={"m": "line"},
-        seconds=0.0,
-    )
+    info = {"kind": "accuracy", "statistic": "accuracy"}
+    return study({protocol: {"c0": 0.5}}, info=info, curves=CurveSettings(counts), points=tuple(points))
 
 
 def _rated(levels: int = 4, metrics: int = 2, *, constant: bool = False) -> RatedScores:

@@ -17,10 +17,10 @@ from capbench.core.errors import UsageError
 from capbench.datasets.base import load_dataset
 from capbench.reports.compare import sentence
 from capbench.reports.markup import latex, markdown, markdown_text, tex_text, to_csv, write_result
-from capbench.reports.methods import p_value_text
+from capbench.reports.methods import details, p_value_text
 from capbench.reports.sensitivity import sensitivity_document, write_sensitivity
 from capbench.reports.table import TableStyle
-from capbench.reports.tables import details, study_document, tables
+from capbench.reports.tables import study_document, tables
 from capbench.reports.terminal import print_document
 from capbench.stats.pairs import Pair, Tests
 from capbench.studies.all_protocols import ProtocolRanking, Sensitivity, SensitivityResult

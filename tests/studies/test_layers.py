@@ -17,9 +17,10 @@ from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
-from capbench.reports.figures.curves import layers_figure
-from capbench.studies.layers import LayerCurves, layer_curves, plan_layers
+from capbench.reports.figures.curves import curves_figure
+from capbench.studies.layers import plan_layers, with_layers
 from capbench.studies.plan import plan_study
+from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
 from capbench.studies.scoring import no_progress
 from capbench.studies.study import Study
@@ -62,7 +63,7 @@ def requested(files: Path, *names: str, **options: object) -> MetricRequest:
 
 def curves_of(
     files: Path, metrics: tuple[str, ...], protocols: tuple[str, ...], options: dict[str, dict[str, object]]
-) -> list[LayerCurves]:
+) -> StudyResult:
     study = Study(
         name="layers",
         title="layers",
@@ -73,41 +74,43 @@ def curves_of(
         model=given(files).model,
     )
     plan, places = plan_layers(plan_study(study, ROOT), 100, 0)
-    return layer_curves(run_plan(plan, no_progress, test_groups=False), places)
+    return with_layers(run_plan(plan, no_progress, test_groups=False), places)
 
 
 def test_every_value_is_what_the_layer_alone_gives(files: Path) -> None:
     dataset = open_dataset("flickr8k-expert", ROOT)
     protocol = dataset.protocol(EXPERT)
-    (curves,) = curves_of(files, ("vilbertscore",), (EXPERT,), {})
+    points = curves_of(files, ("vilbertscore",), (EXPERT,), {}).points
     judgements = dataset.load(protocol.items)[0]
     ratings = judgements.ratings[protocol.statistic.human]
     means = [np.mean(ratings.value[ratings.item == i]) for i in range(len(judgements.items))]
-    assert curves.layers == (1, 2, 3)
-    assert [len(points) for points in curves.curves.values()] == [3, 3, 3]
-    assert len({point.value for point in curves.points}) > 3
+    columns = ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")
+    assert sorted((p.column, p.at) for p in points) == [(column, layer) for column in columns for layer in (1, 2, 3)]
+    assert len({point.value for point in points}) > 3
     for layer in (1, 3):
         alone = requested(files, "vilbertscore", layer=layer)
         table = score(judgements.items, [alone], given(files), dataset="flickr8k-expert")
         for key in alone.score_columns:
-            (point,) = [p for p in curves.points if (p.column, p.layer) == (key.column, layer)]
+            (point,) = [p for p in points if (p.column, p.at) == (key.column, layer)]
             assert point.value == pytest.approx(stats.kendalltau(table.values[key], means).statistic, abs=1e-6)
-            assert known(point.low) < point.value < known(point.high)
+            assert known(point.low) < point.number < known(point.high)
 
 
 def test_two_metrics_and_two_protocols_share_a_figure(files: Path) -> None:
     protocols = (EXPERT, "flickr8k-expert/no-own-captions/unaggregated-tau-c")
-    curves = curves_of(files, ("vilbertscore", "blank=vilbertscore"), protocols, {"blank": {"image": "blank"}})
-    assert [of.statistic for of in curves] == ["τ-b", "τ-c"]
-    figure = layers_figure([*curves, curves[0]])
+    result = curves_of(files, ("vilbertscore", "blank=vilbertscore"), protocols, {"blank": {"image": "blank"}})
+    result = result.model_copy(update={"protocols": (*result.protocols, result.protocols[0])})
+    figure = curves_figure(result)
     assert len(figure.axes) == 4  # the last one is empty
     shown = [axes for axes in figure.axes if axes.axison]
     assert [axes.get_ylabel().split()[0] for axes in shown] == ["τ-b", "τ-c", "τ-b"]
-    lines = [line for line in shown[0].lines if not str(line.get_label()).startswith("_")]
-    assert [line.get_label() for line in lines] == list(curves[0].curves)
-    assert "ViLBERTScore-F (blank)" in curves[0].curves
-    for line, points in zip(lines, curves[0].curves.values(), strict=True):
-        assert list(line.get_ydata()) == [point.value for point in points]  # type: ignore[arg-type]
+    values: dict[str, list[float]] = {}
+    for point in result.curve(EXPERT):
+        values.setdefault(point.title, []).append(point.number)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(values)
+    assert "ViLBERTScore-F (blank)" in values
+    for line, of_title in zip(shown[0].lines, values.values(), strict=True):
+        assert list(line.get_ydata()) == of_title  # type: ignore[arg-type]
         assert np.allclose(line.get_xdata(), [1, 2, 3], atol=0.2)
 
 
@@ -118,8 +121,8 @@ def test_the_command_prints_what_it_draws(capbench: Run, files: Path, tmp_path: 
     ran = capbench(*common, "-p", EXPERT)
     assert ran.code == 0, ran.err
     assert out.read_bytes().startswith(b"<?xml")
-    (read,) = json.loads(capbench(*common, "-p", EXPERT, "--json").out)
-    assert read["id"] == EXPERT
+    read = json.loads(capbench(*common, "-p", EXPERT, "--json").out)
+    assert [info["id"] for info in read["protocols"]] == [EXPERT]
     for point in read["points"]:
         value, low, high = (f"{100 * point[key]:z.1f}" for key in ("value", "low", "high"))
         assert f"{value} [{low}, {high}]" in " ".join(ran.out.split())

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from capbench.core.errors import CapbenchError, DataError, MetricError, ProtocolError, UsageError
+from capbench.core.errors import CapbenchError, MetricError, ProtocolError, UsageError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements
 from capbench.datasets.base import Dataset
@@ -26,9 +26,10 @@ from capbench.metrics.needs import Need
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.pairwise_accuracy import pairwise_accuracy
-from capbench.studies.references import ReferenceCurves, curve_protocol, load_curves, reference_curves
-from capbench.studies.scoring import load_scorable
-from capbench.studies.study import CurveTask
+from capbench.studies.references import curve_protocol, reference_curves, reference_sweep
+from capbench.studies.results import Point
+from capbench.studies.scoring import load_scorable, no_progress
+from capbench.studies.study import CurveSettings
 from tests.errors import raises
 from tests.studies.toys import Length, Toy
 
@@ -58,14 +59,10 @@ def _sample() -> DataRoot:
 
 def curves_of(
     dataset: Dataset, requests: Sequence[MetricRequest], text: str | None = None, *, cache: bool = False, **task: Any
-) -> ReferenceCurves:
+) -> tuple[list[Point], list[str]]:
     protocol = curve_protocol(dataset, text)
     judged = load_scorable(dataset, protocol.items, requests, cache=cache).require_all()
-    return reference_curves(judged, protocol, CurveTask(**task))
-
-
-def _curves(names: list[str], counts: tuple[int, ...] | None = (1, 5, 50), **task: Any) -> ReferenceCurves:
-    return curves_of(Pascal50S(_sample()), resolve_metrics(names), counts=counts, **task)
+    return reference_curves(judged, [protocol], reference_sweep(judged, CurveSettings(**task)), no_progress)
 
 
 SHARED, LENGTH = MetricRequest(Shared, ("shared",), {}), MetricRequest(Length, ("length",), {})
@@ -74,12 +71,12 @@ DRAWN = "pascal-50s/random-5-refs/direct-strict"
 
 def test_a_curve_at_five_references_is_the_protocol_with_five_drawn_references() -> None:
     dataset = Pascal50S(_sample())
-    found = _curves(["bleu-4", "rouge-l", "cider"])
+    points, _ = curves_of(dataset, resolve_metrics(["bleu-4", "rouge-l", "cider"]), counts=(1, 5, 50))
     protocol = dataset.protocol("random-5-refs/direct-strict")
     draws = dataset.load(protocol.items)
     for request in resolve_metrics(["bleu-4", "rouge-l", "cider"]):
         (column,) = request.score_columns
-        (point,) = [p for p in found.curve(column.label, column.column) if p.count == 5]
+        (point,) = [p for p in points if (p.column, p.at, p.group) == (column.column, 5, "")]
         expected = []
         for judgements in draws:
             values = score(judgements.items, [request], dataset=dataset.name, cache=False).values[column]
@@ -89,15 +86,14 @@ def test_a_curve_at_five_references_is_the_protocol_with_five_drawn_references()
             accuracies = [pairwise_accuracy(first[g], second[g], chosen.preferred[g]).value for g in of_groups]
             expected.append(np.mean(accuracies))
         assert point.values == pytest.approx(expected, abs=1e-12)
-        assert point.mean == pytest.approx(np.mean(expected))
+        assert point.value == pytest.approx(np.mean(expected))
         assert point.sd == pytest.approx(np.std(expected, ddof=1))
         assert point.n == 160
 
 
 def test_a_metric_that_cannot_sweep_is_scored_set_by_set_and_may_do_without_references() -> None:
     dataset = Flickr8kExpert(_sample())
-    found = curves_of(dataset, [SHARED], counts=(0, 2, 5), draws=3)
-    points = {point.count: point for point in found.points}
+    points = {point.at: point for point in curves_of(dataset, [SHARED], counts=(0, 2, 5), draws=3)[0]}
     assert [len(points[count].values) for count in (0, 2, 5)] == [1, 3, 1]
     # By hand, at two references in the second draw: the first two of its order.
     from capbench.datasets.reference_draws import reference_orders
@@ -127,7 +123,7 @@ class NoReferences(Toy):
     ("dataset", "text", "metrics", "counts", "error", "code", "value"),
     [
         (Pascal50S, None, ["cider"], (51,), UsageError, "out-of-range", 51),
-        (Flickr8kExpert, None, [SHARED, "bleu-1"], (0,), UsageError, "missing-references", "bleu"),
+        (Flickr8kExpert, None, ["bleu-1"], (0,), UsageError, "missing-references", 0),
         (Pascal50S, "random-5-refs", ["cider"], None, ProtocolError, "conflict", DRAWN),
         (Nocaps, None, ["cider"], None, ProtocolError, "unsupported", "nocaps/first-vs-rest/mean"),
         (NoReferences, None, [LENGTH], None, MetricError, "missing-references", "length"),
@@ -158,30 +154,19 @@ def test_a_sweep_of_another_shape_is_refused() -> None:
         curves_of(Flickr8kExpert(_sample()), [MetricRequest(Damaged, ("shared",))], counts=(1, 3))
 
 
-def test_curves_are_read_back_and_other_files_are_refused(tmp_path: Path) -> None:
-    found, path = _curves(["rouge-l"]), tmp_path / "curves.json"
-    path.write_text(found.model_dump_json(), encoding="utf-8")
-    assert load_curves(path) == found
-    later = found.model_dump_json().replace('"schema_version":1', '"schema_version":9')
-    for text, code in [("[]", "wrong-format"), (later, "wrong-version")]:
-        path.write_text(text, encoding="utf-8")
-        with raises(DataError, code, path=path):
-            load_curves(path)
-
-
 @pytest.mark.real_data
 def test_figure_5_of_tiger_at_five_references(real_data: Path) -> None:
     dataset = Pascal50S(find_root(real_data))
-    found = curves_of(dataset, resolve_metrics(["bleu-4", "cider"]), counts=(1, 5, 50), draws=2)
-    at_five = {p.column: p for p in found.points if p.count == 5 and not p.group}
-    assert at_five["bleu-4"].mean == pytest.approx(0.7288, abs=0.01)
-    assert at_five["cider"].mean == pytest.approx(0.7675, abs=0.01)
+    points, _ = curves_of(dataset, resolve_metrics(["bleu-4", "cider"]), counts=(1, 5, 50), draws=2)
+    at_five = {p.column: p for p in points if p.at == 5 and not p.group}
+    assert at_five["bleu-4"].value == pytest.approx(0.7288, abs=0.01)
+    assert at_five["cider"].value == pytest.approx(0.7675, abs=0.01)
     for column in ("bleu-4", "cider"):
-        few, some, all_of_them = [p.mean for p in found.points if p.column == column and not p.group]
+        few, some, all_of_them = [p.number for p in points if p.column == column and not p.group]
         assert few < some < all_of_them
 
 
-def test_a_count_at_which_a_statistic_is_undefined_has_no_point_and_the_others_have_theirs() -> None:
+def test_a_count_at_which_a_statistic_is_undefined_has_the_reason_and_the_others_have_values() -> None:
     class Second(Shared):
         """Constant with one reference."""
 
@@ -190,8 +175,7 @@ def test_a_count_at_which_a_statistic_is_undefined_has_no_point_and_the_others_h
             return values if max(len(item.references) for item in items) > 1 else np.ones_like(values)
 
     requests = [MetricRequest(Second, ("shared",)), *resolve_metrics(["bleu-1"])]
-    curves = curves_of(Flickr8kExpert(_sample()), requests, counts=(1, 3), draws=2)
-    assert [point.count for point in curves.curve("shared", "shared")] == [3]
-    assert [point.count for point in curves.curve("bleu", "bleu-1")] == [1, 3]
-    (note,) = [note for note in curves.notes if "Shared" in note]
-    assert note.startswith("Shared with 1 reference: the correlation of Shared")
+    points, _ = curves_of(Flickr8kExpert(_sample()), requests, counts=(1, 3), draws=2)
+    assert [(p.column, p.at) for p in points if p.value is not None] == [("shared", 3), ("bleu-1", 1), ("bleu-1", 3)]
+    (reason,) = [point.undefined for point in points if point.value is None]
+    assert reason.startswith("the correlation of Shared")

@@ -11,7 +11,7 @@ from capbench.core.errors import StudyError, UsageError
 from capbench.core.yaml import find_config, read_yaml, shipped_configs
 from capbench.datasets.protocol import ItemSelection, Protocol, accuracy, correlations
 from capbench.metrics.from_file import ScoresEntry
-from capbench.studies.study import BootstrapSettings, CurveTask, Study, TestSettings, misfit, with_statistics
+from capbench.studies.study import BootstrapSettings, CurveSettings, Study, TestSettings, misfit, with_statistics
 from capbench.studies.study_file import load_study, study_schema
 from scripts import make_study_schema
 from tests.errors import raises
@@ -64,7 +64,7 @@ def test_short_forms_and_defaults(tmp_path: Path) -> None:
     # Tests take unit and seed of the intervals.
     study = load(tmp_path, "bootstrap: {unit: rating, seed: 3}\ncompare: {seed: 4}\ncurves: {counts: [5, 1, 5]}\n")
     assert study.compare == TestSettings(unit="rating", seed=4)
-    assert study.task == CurveTask(counts=(1, 5))
+    assert study.curves == CurveSettings(counts=(1, 5))
     printed = load(tmp_path, text="schema: 1\nname: printed\npublished: faier-table2\n")
     assert (printed.protocols, printed.metrics, printed.published) == ((), (), "faier-table2")
 
@@ -147,7 +147,7 @@ def test_shipped_studies_are_found_by_name_load_and_fit_the_schema(
 
 def test_the_schema_of_the_documentation_is_that_of_the_model() -> None:
     assert json.loads(make_study_schema.TARGET.read_text(encoding="utf-8")) == study_schema()
-    assert study_schema()["$defs"]["CurveTask"]["properties"]["draws"]["maximum"] == 10_000
+    assert study_schema()["$defs"]["CurveSettings"]["properties"]["draws"]["maximum"] == 10_000
 
 
 SINGLE, DRAWN = ItemSelection("all", ""), ItemSelection("drawn", "", draws=3, seed=0)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from capbench.datasets.protocol import statistic_title
-from capbench.reports.methods import marks, p_value_of, sentinel_title, test_note
+from capbench.reports.methods import details, marks, p_value_of, sentinel_title, test_note
 from capbench.reports.page.elements import (
     Html,
     ReportSource,
@@ -20,7 +20,7 @@ from capbench.reports.page.elements import (
     wide,
 )
 from capbench.reports.table import USUAL_TABLE, Table, number
-from capbench.reports.tables import details, tables
+from capbench.reports.tables import tables
 from capbench.studies.results import OURS, Cell, ProtocolInfo, StudyResult
 from capbench.studies.uncertainty import decided
 
