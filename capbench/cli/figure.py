@@ -173,41 +173,38 @@ def _curves(call: _Call, look: Look) -> tuple[Figure, bool]:
 
 def _ratings(call: _Call, look: Look) -> tuple[Figure, bool]:
     from capbench.reports.figures.ratings import ratings_figure
-    from capbench.studies.examples import by_rating
+    from capbench.stats.score_groups import by_rating
 
     rated = _rated(call)
-    groups = {title: by_rating(scores, rated.human) for title, scores in rated.scores.items()}
-    metrics = {
-        title: [{"rating": g.rating, "n": g.n, "mean": g.mean, "sd": g.sd} for g in of_rating]
-        for title, of_rating in groups.items()
-    }
-    rows = [[f"{g.rating:.3g}", f"{g.n:,}"] for g in next(iter(groups.values()))]
-    for of_rating in groups.values():
-        for row, group in zip(rows, of_rating, strict=True):
-            row.append(f"{group.mean:.4f}")
-    heads = ["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)]
-    _print_rated(call, rated, {"metrics": metrics}, heads, rows)
-    return ratings_figure(rated, look), bool(rated.incomplete)
+    metrics = {title: by_rating(scores, rated.human) for title, scores in rated.scores.items()}
+    rows = [
+        [f"{group.rating:.3g}", f"{group.n:,}", *(f"{of_metric.mean:.4f}" for of_metric in (group, *others))]
+        for group, *others in zip(*metrics.values(), strict=True)
+    ]
+    heads = ["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in metrics)]
+    numbers = {"metrics": {title: [group._asdict() for group in groups] for title, groups in metrics.items()}}
+    _print_rated(call, rated, numbers, heads, rows)
+    return ratings_figure(rated, look), bool(rated.scored.incomplete)
 
 
 def _score_groups(call: _Call, look: Look) -> tuple[Figure, bool]:
+    import numpy as np
+
     from capbench.reports.figures.ratings import score_groups_figure
-    from capbench.studies.examples import group_differences
+    from capbench.stats.score_groups import group_differences
 
     rated = _rated(call)
-    differences = group_differences(rated)
-    numbers = {name: getattr(differences, name) for name in ("n", "differences", "shares", "chance")}
-    shown = [*differences.shares.values(), differences.chance]
+    found = group_differences(rated.scores, rated.human)
+    shares = {**found.shares, "chance": found.chance}
     rows = [
-        [f"{difference:+.3g}" if difference else "0", *(f"{100 * share[i]:.1f}" for share in shown)]
-        for i, difference in enumerate(differences.differences)
+        [f"{difference:+.3g}" if difference else "0", *(f"{100 * share:.1f}" for share in of_difference)]
+        for difference, *of_difference in zip(found.differences, *shares.values(), strict=True)
     ]
-    distances = [f"{differences.mean_distance(title):.3f}" for title in differences.shares]
-    chance = sum(abs(d) * share for d, share in zip(differences.differences, differences.chance, strict=True))
-    rows.append(["mean distance", *distances, f"{chance:.3f}"])
-    heads = ["difference", *(f"{title}, %" for title in differences.shares), "chance, %"]
-    _print_rated(call, rated, numbers, heads, rows)
-    return score_groups_figure(rated, look), bool(rated.incomplete)
+    distances = np.array([*shares.values()]) @ np.abs(found.differences)
+    rows.append(["mean distance", *(f"{distance:.3f}" for distance in distances)])
+    heads = ["difference", *(f"{title}, %" for title in shares)]
+    _print_rated(call, rated, {"n": len(rated.human), **found._asdict()}, heads, rows)
+    return score_groups_figure(rated, look), bool(rated.scored.incomplete)
 
 
 def _layers(call: _Call, look: Look) -> tuple[Figure | None, bool]:
@@ -260,22 +257,19 @@ def _print_rated(
 ) -> None:
     from capbench.reports.table import Table
 
-    of_protocol = {"protocol": rated.protocol, "version": rated.version, "sample": rated.sample}
-    incomplete = {title: asdict(entry) for title, entry in rated.incomplete.items()}
-    result = {**of_protocol, **numbers, "signatures": dict(rated.signatures), "incomplete": incomplete}
+    of_protocol = {"protocol": str(rated.protocol), "version": rated.protocol.version, "sample": rated.sample}
+    incomplete = {title: asdict(entry) for title, entry in rated.scored.incomplete.items()}
+    result = {**of_protocol, **numbers, "signatures": rated.scored.tables[0].signatures, "incomplete": incomplete}
     common.answer(call.json_output, result, [Table.of(heads, rows)])
 
 
 def _rated(call: _Call) -> RatedScores:
     from capbench.api.agreement import plan_judged
     from capbench.studies.examples import rated_scores
-    from capbench.studies.scoring import load_scorable
 
     caller = common.caller(json_output=call.json_output)
     plan = plan_judged(call.dataset, call.metrics(), call.protocol, call.values(), caller)
-    ((opened, chosen),) = plan.protocols
-    loaded = load_scorable(opened, chosen.items, plan.requests, plan.resources, cache=call.values().get("cache", True))
-    rated = rated_scores(loaded, chosen, sample=plan.on_sample, progress=common.progress)
-    for line in (*rated.notes, *(f"{title}: {entry}" for title, entry in rated.incomplete.items())):
+    rated = rated_scores(plan, cache=call.cache, progress=common.progress)
+    for line in (*rated.notes, *(f"{title}: {entry}" for title, entry in rated.scored.incomplete.items())):
         common.note(line)
     return rated

@@ -19,6 +19,7 @@ from capbench.core.typed_json import Strict, check_version, validated
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.metric_request import Row
 from capbench.stats.pairwise_accuracy import aggregate
+from capbench.stats.ties import merged
 from capbench.studies.scoring import Scored
 from capbench.studies.uncertainty import common_scores, group_scores
 
@@ -58,6 +59,31 @@ class ItemScores(Strict):
         known = [(place, value) for place, value in enumerate(self.scores[name]) if value is not None]
         places = np.array([place for place, _ in known], dtype=np.int64)
         return places, np.array([value for _, value in known], dtype=np.float64)
+
+
+def percentiles(values: FloatArray) -> FloatArray:
+    """(n,) percentiles in (0, 100): the share of smaller values, plus half the share of equal values.
+
+    >>> percentiles(np.array([3.0, 1.0, 2.0, 2.0])).tolist()
+    [87.5, 12.5, 50.0, 50.0]
+    """
+    from scipy.stats import rankdata
+
+    return np.asarray(100 * (rankdata(merged(values)) - 0.5) / max(len(values), 1), dtype=np.float64)
+
+
+def human_percentiles(table: ItemScores) -> FloatArray:
+    """(n,) percentiles of the human ratings. For pairs it is 100: the preferred order is the maximum."""
+    return np.full(len(table), 100.0) if table.kind == "preferences" else percentiles(np.array(table.human))
+
+
+def disagreement(table: ItemScores) -> FloatArray:
+    """(n,) largest distance between the human percentile and a metric's, over all metrics of a table."""
+    human, greatest = human_percentiles(table), np.zeros(len(table))
+    for name in table.scores:
+        places, scores = table.points(name)
+        greatest[places] = np.maximum(greatest[places], np.abs(percentiles(scores) - human[places]))
+    return greatest
 
 
 class Collector:

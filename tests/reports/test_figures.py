@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from capbench.core.errors import UsageError
-from capbench.core.records import Item
+from capbench.datasets.root import find_root
 from capbench.reports.figures import style as look_of_figures
 from capbench.reports.figures.compared import Compared, forest_figure, from_study, significance_figure
 from capbench.reports.figures.curves import curves_figure
@@ -20,9 +20,11 @@ from capbench.reports.figures.ratings import ratings_figure, score_groups_figure
 from capbench.reports.figures.style import Look, metric_styles, save
 from capbench.studies.examples import RatedScores
 from capbench.studies.results import Ceiling, Point, StudyResult
+from capbench.studies.scoring import Scored
 from capbench.studies.study import CurveSettings
 from tests.errors import raises
 from tests.reports.toy import BOOTSTRAP, pairs_tested, study
+from tests.studies.toys import Toy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,10 +78,9 @@ def _rated(levels: int = 4, metrics: int = 2, *, constant: bool = False) -> Rate
     scores = {
         f"M{i}": np.zeros(len(human)) if constant else human + generator.normal(size=len(human)) for i in range(metrics)
     }
-    items = tuple(Item("a", str(i), ("r",)) for i in range(len(human)))
-    return RatedScores(
-        "toy/all/tau-c", "Toy", items, np.arange(len(human)), human, scores, "unaggregated", 5, {}, sample=True
-    )
+    toy = Toy(find_root("sample"))
+    protocol = toy.protocol("drawn/unaggregated-tau-c")
+    return RatedScores(protocol, Scored(toy, (), ()), np.arange(len(human)), human, scores, (), sample=True)
 
 
 def _text_artists(figure: Figure) -> list[Text]:

@@ -22,12 +22,13 @@ from capbench.stats.kendall import pair_counts, rank_encode
 from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
 from capbench.stats.resampling import Bootstrap, Swaps, mean_statistic, observed_value
 from capbench.stats.retrieval import ranks
+from capbench.stats.score_groups import score_groups
 from capbench.stats.system_agreement import Systems
 from capbench.stats.tie_calibration import TiedPairs, Windows, calibrate_ties, chance_level
 from capbench.stats.ties import is_constant, merged, order
 from capbench.stats.within_images import WithinImages
 from capbench.stats.within_sources import WithinSources
-from capbench.studies.examples import percentiles, score_groups
+from capbench.studies.item_scores import percentiles
 from tests.errors import raises
 from tests.stats.strategies import paired_values
 

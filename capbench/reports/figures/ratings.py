@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capbench.datasets.protocol import with_version
 from capbench.reports.figures.style import USUAL, Look, MetricStyle, caption, finish, metric_styles, new_figure, style
-from capbench.studies.examples import RatedScores, by_rating, group_differences
+from capbench.stats.score_groups import by_rating, group_differences
+from capbench.studies.examples import RatedScores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ def ratings_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
     titles = list(rated.scores)
     columns = 2 if len(titles) == 4 else min(3, len(titles))
     rows = -(-len(titles) // columns)
-    wide = 1.2 + 0.42 * len(rated.levels)
+    wide = 1.2 + 0.42 * len(np.unique(rated.human))
     with style(look):
         figure, panels = new_figure(0.5 + max(2.5, wide) * columns, 0.6 + 2.5 * rows, columns, rows, look=look)
         styles = metric_styles(titles)
@@ -28,13 +28,13 @@ def ratings_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
             _panel(axes, rated, title, styles[title])
         for axes in panels[len(titles) :]:
             axes.set_visible(False)
-        return finish(figure, _caption(rated, len(rated.human), "marks: mean of each rating"), look)
+        return finish(figure, _caption(rated, "marks: mean of each rating"), look)
 
 
-def _caption(rated: RatedScores, n: int, about: str) -> str:
-    draws = f"draw 1 of {rated.draws}" if rated.draws > 1 else ""
-    protocol = with_version(rated.protocol, rated.version)
-    return caption(rated.dataset_title, protocol, f"n = {n:,}", about, draws, sample=rated.sample)
+def _caption(rated: RatedScores, about: str) -> str:
+    draws = f"draw 1 of {rated.protocol.items.draws}" if rated.protocol.items.draws > 1 else ""
+    points = f"n = {len(rated.human):,}"
+    return caption(rated.scored.dataset.title, rated.protocol.versioned, points, about, draws, sample=rated.sample)
 
 
 def _panel(axes: Axes, rated: RatedScores, title: str, drawn: MetricStyle) -> None:
@@ -58,7 +58,7 @@ def _panel(axes: Axes, rated: RatedScores, title: str, drawn: MetricStyle) -> No
     axes.set_xticks(places, [f"{group.rating:.3g}\n{group.n:,}" for group in groups])
     axes.set_xlabel("human rating (number below)")
     axes.set_ylabel("score")
-    axes.set_title(f"{title} on {rated.dataset_title}")
+    axes.set_title(f"{title} on {rated.scored.dataset.title}")
     axes.grid(axis="y")
 
 
@@ -67,31 +67,31 @@ def _panel(axes: Axes, rated: RatedScores, title: str, drawn: MetricStyle) -> No
 
 def score_groups_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
     """Bars for each difference of score group and rating, one colour per metric; the dashed steps are chance level."""
-    differences = group_differences(rated)
-    titles = list(differences.shares)
-    places = np.arange(len(differences.differences))
+    found = group_differences(rated.scores, rated.human)
+    titles, equal = list(found.shares), found.differences.index(0.0)
+    places = np.arange(len(found.differences))
     width = 0.8 / len(titles)
     styles = metric_styles(titles)
     with style(look):
         figure, (axes,) = new_figure(max(5.0, 1.6 + 0.28 * len(places) * max(2, len(titles))), 3.6, look=look)
         for i, title in enumerate(titles):
             axes.bar(
-                *(places + (i - (len(titles) - 1) / 2) * width, [100 * share for share in differences.shares[title]]),
+                *(places + (i - (len(titles) - 1) / 2) * width, [100 * share for share in found.shares[title]]),
                 width=width,
                 color=styles[title].colour,
                 hatch=styles[title].hatch,
                 edgecolor="white",
                 linewidth=0.4,
-                label=f"{title}: {100 * differences.equal(title):.0f} % equal",
+                label=f"{title}: {100 * found.shares[title][equal]:.0f} % equal",
             )
         axes.stairs(
-            *([100 * share for share in differences.chance], np.arange(len(places) + 1) - 0.5),
+            *([100 * share for share in found.chance], np.arange(len(places) + 1) - 0.5),
             color="#808080",  # visible on white and on the darkest bars
             linewidth=1.2,
             linestyle="--",
             label="chance",
         )
-        axes.set_xticks(places, [f"{d:+.3g}".replace("-", "−") if d else "0" for d in differences.differences])
+        axes.set_xticks(places, [f"{d:+.3g}".replace("-", "−") if d else "0" for d in found.differences])
         axes.set_xlabel("score group minus human rating")
         axes.set_ylabel("share of data points, %")
         axes.grid(axis="y")
@@ -101,4 +101,4 @@ def score_groups_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
         shown = [handles[place] for place in order], [labels[place] for place in order]
         figure.legend(*shown, loc="outside upper center", ncols=min(4, len(labels)))
         about = "scores mapped onto the human scale by their rank"
-        return finish(figure, _caption(rated, differences.n, about), look)
+        return finish(figure, _caption(rated, about), look)

@@ -17,8 +17,7 @@ from capbench.features.images import decode
 from capbench.metrics.abilities import Explains
 from capbench.reports.page.elements import Html, ReportSource, joined, tag, wide
 from capbench.reports.page.overview import best_first, copy_buttons, signature_of
-from capbench.studies.examples import disagreement, human_percentiles, percentiles
-from capbench.studies.item_scores import ItemScores
+from capbench.studies.item_scores import ItemScores, disagreement, human_percentiles, percentiles
 from capbench.studies.results import StudyResult
 from capbench.studies.scoring import ProgressFactory, no_progress
 

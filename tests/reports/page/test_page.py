@@ -122,7 +122,7 @@ def test_a_forest_plot_draws_each_value_in_its_interval_on_one_scale_from_zero()
 
 
 def test_a_large_study_keeps_the_captions_on_which_metrics_and_people_part_most() -> None:
-    from capbench.studies.examples import disagreement
+    from capbench.studies.item_scores import disagreement
 
     items = make_items(MAX_ITEMS + 500, ["cider", "meteor"])
     (panel,) = panels([ReportSource(make_result(), (items,))])
