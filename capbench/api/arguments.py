@@ -225,16 +225,12 @@ class CombinationChoices(TypedDict, total=False):
         Literal["auto", "ridge", "logistic", "monotone", "mean-rank"],
         Help("auto (default): ridge for ratings, logistic for preferences; mean-rank uses no judgements."),
     ]
-    lower: Annotated[
-        Sequence[str], Help("Metric or column for which lower scores are better; repeatable.", metavar="NAME")
-    ]
     folds: Annotated[int, Ge(2), Help("Outer folds of images. Default: 10.")]
     inner_folds: Annotated[int, Ge(2), Help("Inner folds, which select the penalty. Default: 5.")]
     seed: Annotated[Seed, Help("Seed of folds, resamples and permutations. Default: 0.")]
     resamples: Annotated[
         Resamples, Help("Number of resamples and permutations. Default: 1,000 and 10,000.", ("--bootstrap",), "N")
     ]
-    correction: Annotated[Correction, Help("Correction for the number of pairs. Default: holm.")]
     save: Annotated[
         PathGiven,
         Help("Write the combination as JSON; it is the metric 'combination:FILE'.", metavar="FILE"),

@@ -12,7 +12,7 @@ from capbench.api.agreement import plan_judged, warn_of_missing
 from capbench.api.arguments import CombinationChoices, Statistics
 from capbench.api.caller import Caller, ProgressGiven, python_caller
 from capbench.api.checking import checked
-from capbench.api.resolve import DatasetGiven, Inputs, MetricInputs, MetricsGiven, texts
+from capbench.api.resolve import DatasetGiven, Inputs, MetricInputs, MetricsGiven
 from capbench.core.arguments import Correction, OpenShare, Resamples, Seed, Test, Unit
 from capbench.core.errors import StatisticError, count
 from capbench.core.files import check_writable
@@ -24,7 +24,6 @@ from capbench.studies.power import MetricPower, metric_power
 from capbench.studies.results import NO_TESTS, StudyResult
 from capbench.studies.run import Keep, run_plan
 from capbench.studies.scoring import refuse_means
-from capbench.studies.study import TestSettings
 
 if TYPE_CHECKING:
     from capbench.studies.combine import CombinationResult
@@ -156,28 +155,24 @@ def combine(
     """
     from capbench.metrics.combination import saved_name, write_combination
     from capbench.metrics.scoring import check_ending, write_scores
-    from capbench.studies.combine import combine_metrics
+    from capbench.studies.combine import combine_metrics, learner_for
 
-    caller, seed = python_caller(progress), inputs.get("seed", 0)
+    caller, seed, resamples = python_caller(progress), inputs.get("seed", 0), inputs.get("resamples")
     save, out = (None if path is None else Path(path) for path in (inputs.get("save"), inputs.get("out")))
     for path in filter(None, (save, out)):
         check_writable(path)
     if out is not None:
         check_ending(out)
-    plan = plan_judged(dataset, metrics, protocol, inputs, caller)
+    tests = {"bootstrap": resamples or RESAMPLES, "compare": "permutation", "permutations": resamples, "seed": seed}
+    plan = plan_judged(dataset, metrics, protocol, inputs, caller, tests)
+    ((_, chosen),) = plan.protocols
+    refuse_means(chosen)
     if save is not None:
         for request in plan.requests:
             saved_name(request)
-    result, tables = combine_metrics(
-        *plan.protocols[0],
-        plan.requests,
-        Settings(inputs.get("learner", "auto"), inputs.get("folds", 10), inputs.get("inner_folds", 5), seed),
-        lower=texts(inputs.get("lower")),
-        compare=TestSettings(correction=inputs.get("correction", "holm"), resamples=inputs.get("resamples"), seed=seed),
-        resources=plan.resources,
-        cache=inputs.get("cache", True),
-        progress=caller.progress,
-    )
+    learner = learner_for(chosen, inputs.get("learner", "auto"))
+    settings = Settings(learner, inputs.get("folds", 10), inputs.get("inner_folds", 5), seed)
+    result, tables = combine_metrics(plan, settings, caller.progress, cache=inputs.get("cache", True))
     if out is not None:
         write_scores(tables[0], out)
         if len(tables) > 1:

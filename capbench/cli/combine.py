@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
 from capbench.api.arguments import CombinationChoices
 from capbench.cli import common
 from capbench.cli.options import ScoringInputs, Target
@@ -36,9 +34,5 @@ def combine(
     values: Any = {**inputs.values(), **choices}
     result = learn(target.dataset, metric or [], protocol=target.protocol, progress=caller, **values)
     common.answer(json_output, result, lambda: print_combined(result, common.out(), details=details))
-    if out := values.get("out"):
-        common.wrote(out)
-    if save := values.get("save"):
-        common.note(f"wrote {save}; use it as the metric combination:{save}")
-    if result.comparison.missing or result.comparison.undefined:
-        raise typer.Exit(1)
+    common.wrote(*(values[name] for name in ("out", "save") if values.get(name)))
+    common.leave_if_missing(result.comparison)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -97,15 +97,12 @@ class Basis:
     def of(cls, inputs: FloatArray, names: Sequence[str], *, monotone: bool) -> Basis:
         """Fit the basis to captions with (n, k) scores; ``monotone`` gives each input a curve."""
         centers, scales = _spread(inputs, names)
-        z = (inputs - centers) / scales
-        if not monotone:
-            return cls(centers, scales, (np.empty(0),) * len(centers), z.mean(axis=0))
-        shares = np.arange(1, SEGMENTS) / SEGMENTS
-        knots = [np.unique(np.quantile(column, shares)) for column in z.T]
+        z, shares = (inputs - centers) / scales, np.arange(1, SEGMENTS) / SEGMENTS
+        knots = [np.unique(np.quantile(column, shares if monotone else ())) for column in z.T]
         # A knot at an end would create a piece without captions.
         inner = tuple(k[(k > column.min()) & (k < column.max())] for k, column in zip(knots, z.T, strict=True))
-        bare = cls(centers, scales, inner, np.zeros(sum(len(k) + 1 for k in inner)))
-        return cls(centers, scales, inner, bare.features(inputs).mean(axis=0))
+        bare = cls(centers, scales, inner, np.zeros(1))
+        return replace(bare, means=bare.features(inputs).mean(axis=0))
 
     @classmethod
     def of_quantiles(cls, inputs: FloatArray, names: Sequence[str]) -> Basis:
@@ -125,11 +122,14 @@ class Basis:
         return cls(np.zeros(len(knots)), np.ones(len(knots)), tuple(knots), np.zeros(len(knots)), tuple(levels))
 
     @property
+    def sizes(self) -> IntArray:
+        """(k,) B: number of features of each input."""
+        return np.array([1 if self.levels else len(knots) + 1 for knots in self.knots])
+
+    @property
     def owner(self) -> IntArray:
         """(F,) the input that each feature belongs to."""
-        if self.levels:
-            return np.arange(len(self.knots))
-        return np.repeat(np.arange(len(self.knots)), [len(knots) + 1 for knots in self.knots])
+        return np.repeat(np.arange(len(self.knots)), self.sizes)
 
     @property
     def shares(self) -> FloatArray:
@@ -137,8 +137,7 @@ class Basis:
 
         A straight line has the weight w at all B features of its input, and so costs w² for any B.
         """
-        sizes = np.array([len(knots) + 1 for knots in self.knots])
-        return np.asarray(1 / sizes[self.owner], dtype=np.float64)
+        return np.asarray(1 / self.sizes[self.owner], dtype=np.float64)
 
     def features(self, inputs: FloatArray) -> FloatArray:
         """(n, F) features of captions, with mean 0 over the captions to which the basis was fitted.
@@ -152,8 +151,6 @@ class Basis:
             curves = zip(z.T, self.knots, self.levels, strict=True)
             quantiles: FloatArray = np.stack([np.interp(*curve) for curve in curves], axis=1)
             return quantiles - self.means
-        if not any(map(len, self.knots)):
-            return np.asarray(z - self.means, dtype=np.float64)
         columns = []
         for values, knots in zip(z.T, self.knots, strict=True):
             if not len(knots):

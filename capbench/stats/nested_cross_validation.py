@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -40,7 +39,7 @@ _NO_PROGRESS: Callable[[int], None] = lambda _: None  # noqa: E731
 class Settings:
     """Settings for learning a combination."""
 
-    learner: Learner | Literal["auto"] = "auto"  # auto: ridge for ratings, logistic for preferences
+    learner: Learner = "ridge"
     folds: int = 10
     inner_folds: int = 5
     seed: int = 0
@@ -60,8 +59,8 @@ def deal(units: IntArray, folds: int, total: int, seed: int, stream: int = 0) ->
     return fold
 
 
-def check_judgements(examples: Examples, settings: Settings) -> None:
-    """Check that a combination can be learned from the judgements, before any score is known."""
+def _check_judgements(examples: Examples, settings: Settings) -> None:
+    """Raise StatisticError if no combination can be learned from the judgements."""
     units = len(np.unique(examples.unit))
     left = units - -(-units // settings.folds)
     for images, folds, what in ((units, settings.folds, "folds"), (left, settings.inner_folds, "inner folds")):
@@ -81,13 +80,11 @@ def choose_penalty(
     fold = deal(examples.unit, settings.inner_folds, total, settings.seed, stream)
     losses = np.zeros(len(settings.penalties))
     for inner in range(settings.inner_folds):
-        training, held_out = examples.of_units(fold != inner), examples.of_units(fold == inner)
-        basis = _basis(training, settings, names)
-        matrix, held_matrix = basis.matrix(training), basis.matrix(held_out)
-        monotone = settings.learner == "monotone"
-        fits = fit_path(matrix, training.target, settings.penalties, shares=basis.shares, nonnegative=monotone)
-        for place, (weights, intercept) in enumerate(fits):
-            losses[place] += len(held_out) * loss(intercept + held_matrix @ weights, held_out.target)
+        held_out = examples.of_units(fold == inner)
+        fits = _fits(examples.of_units(fold != inner), settings, names, settings.penalties)
+        matrix = fits[0].basis.matrix(held_out)
+        on_fold = [loss(fit.intercept + matrix @ fit.weights, held_out.target) for fit in fits]
+        losses += len(held_out) * np.array(on_fold)
     losses /= len(examples)
     return settings.penalties[int(np.flatnonzero(losses == losses.min())[-1])], losses
 
@@ -100,10 +97,15 @@ def learn(examples: Examples, settings: Settings, names: Sequence[str], stream: 
     if settings.learner == "mean-rank":
         return mean_rank(examples.captions, names), 0.0
     penalty, _ = choose_penalty(examples, settings, names, stream)
-    basis = _basis(examples, settings, names)
-    monotone, matrix = settings.learner == "monotone", basis.matrix(examples)
-    ((weights, intercept),) = fit_path(matrix, examples.target, (penalty,), shares=basis.shares, nonnegative=monotone)
-    return Fit(basis, weights, intercept), penalty
+    return _fits(examples, settings, names, (penalty,))[0], penalty
+
+
+def _fits(examples: Examples, settings: Settings, names: Sequence[str], penalties: Sequence[float]) -> list[Fit]:
+    """The combination of examples for each penalty."""
+    monotone = settings.learner == "monotone"
+    basis = Basis.of(examples.captions, names, monotone=monotone)
+    path = fit_path(basis.matrix(examples), examples.target, penalties, shares=basis.shares, nonnegative=monotone)
+    return [Fit(basis, weights, intercept) for weights, intercept in path]
 
 
 def nested_scores(
@@ -116,7 +118,7 @@ def nested_scores(
 ) -> tuple[FloatArray, tuple[float, ...]]:
     """(m,) scores of captions by combinations that were learned without judgements of their image, and the penalty
     that was chosen without each fold."""
-    check_judgements(examples, settings)
+    _check_judgements(examples, settings)
     Basis.of(examples.captions, names, monotone=False)  # refuses a constant input
     if settings.learner == "mean-rank":
         # No judgement is read, so one function scores all folds.
@@ -154,12 +156,10 @@ def weight_intervals(
     called with the number of resamples done.
     """
     codes = np.unique(examples.unit, return_inverse=True)[1]
-    matrix, owner = learned.basis.matrix(examples), learned.basis.owner
+    basis, matrix, weights = learned.basis, learned.basis.matrix(examples), list[FloatArray]()
     draws = Bootstrap(int(codes.max()) + 1, resamples, seed)
-    weights: list[FloatArray] = []
-    if settings.learner == "mean-rank":  # equal weights in every resample
-        weights, resamples = [learned.weights], 0
-    for index in range(-(-resamples // BLOCK)):
+    # The weights of the mean rank are equal in every resample.
+    for index in range(-(-resamples // BLOCK) if settings.learner != "mean-rank" else 0):
         for counts in draws.block(index):
             of_examples = counts[codes]
             drawn = of_examples > 0
@@ -167,17 +167,14 @@ def weight_intervals(
                 matrix[drawn],
                 None if examples.target is None else examples.target[drawn],
                 (penalty,),
-                shares=learned.basis.shares,
+                shares=basis.shares,
                 nonnegative=settings.learner == "monotone",
                 counts=of_examples[drawn].astype(np.float64),
             )
             weights.append(of_resample)
             progress(1)
-    features = learned.basis.features(examples.captions)
-    values = effects(owner, features, learned.weights[None])[0]
-    ends = np.quantile(effects(owner, features, np.stack(weights)), ((1 - level) / 2, (1 + level) / 2), axis=0)
+    features = basis.features(examples.captions)
+    values = effects(basis.owner, features, learned.weights[None])[0]
+    drawn_values = effects(basis.owner, features, np.stack(weights or [learned.weights]))
+    ends = np.quantile(drawn_values, ((1 - level) / 2, (1 + level) / 2), axis=0)
     return np.stack([values, *ends], axis=1)
-
-
-def _basis(examples: Examples, settings: Settings, names: Sequence[str]) -> Basis:
-    return Basis.of(examples.captions, names, monotone=settings.learner == "monotone")

@@ -50,6 +50,7 @@ def run_plan(
     # called before scoring if there is slow work of more than half a minute
     announce: Callable[[SlowPart], None] | None = None,
     keep: Keep | None = None,
+    extend: Callable[[Scored], Scored] = lambda scored: scored,  # adds the scores of rows that no request computes
 ) -> StudyResult:
     """Run a plan: each *dataset/items* is scored once, and missing requirements become :class:`Missing` entries."""
     started = time.perf_counter()
@@ -92,7 +93,7 @@ def run_plan(
         # Plain means are corpus scores overall and of each group. A study may have many judgements: release the memory.
         by_group = any(protocol.statistic.kind == "mean" for protocol in protocols)
         scorable = loaded.pop(key)
-        scored, curve_notes = scorable.score(progress, by_group=by_group), list[str]()
+        scored, curve_notes = extend(scorable.score(progress, by_group=by_group)), list[str]()
         if key in sweeps:
             of_items, curve_notes = reference_curves(scorable, protocols, sweeps.pop(key), progress)
             points += of_items

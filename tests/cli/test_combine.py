@@ -38,7 +38,8 @@ def test_files_of_scores_are_combined_but_not_saved(
     # A column without all scores is left out of the combination, and named.
     only = ("--scores", part, "--option", "part.columns=overlap")
     answer, alone = found(*TWO, *only, code=1), found(*TWO)
-    assert [missing["title"] for missing in answer["comparison"]["missing"]] == ["overlap"]
+    cells = {cell["column"]: cell["placeholder"] for cell in answer["comparison"]["cells"]}
+    assert cells == {"cider": "", "rouge-l": "", "combination": "", "overlap": "scores for 4 of 300"}
     assert answer["parts"] == alone["parts"]
     assert answer["comparison"]["comparisons"] == alone["comparison"]["comparisons"]
 

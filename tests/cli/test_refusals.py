@@ -207,7 +207,6 @@ train scan scan-flickr8k-grid --evaluate test --restart => conflict
 train scan scan-flickr8k-grid --set lose.kind=hinge => wrong-value
 train combination => missing-option
 train combination -m cider,rouge-l --folds 1 => wrong-value folds
-train combination -m cider,rouge-l --lower x --lower y => unknown-name x
 train combination -m cider,rouge-l --learner x => wrong-value learner
 train combination -m cider -d nocaps => unsupported nocaps/first-vs-rest/mean
 train combination -m cider,rouge-l --out scores.txt => wrong-format .txt

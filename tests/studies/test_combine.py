@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from capbench.core.errors import CapbenchError, ProtocolError, StatisticError, UsageError
+from capbench.core.errors import ProtocolError, StatisticError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings, photograph
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
 from capbench.metrics.combination import image_digest, write_combination
-from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.correlation import correlation
 from capbench.stats.nested_cross_validation import Settings
-from capbench.studies.combine import CombinationResult, combine_metrics, inputs_of, learn_out_of_fold
+from capbench.studies.combine import CombinationResult, combine_metrics, learner_for
 from capbench.studies.data_points import photograph_codes
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
-from capbench.studies.scoring import load_scorable, no_progress
+from capbench.studies.scoring import no_progress
 from capbench.studies.study import BootstrapSettings, Study, TestSettings
 from tests.errors import raises
 from tests.studies.toys import Length, Toy, known
 
 METRICS = ("tests.studies.test_combine:Signal", "tests.studies.test_combine:Distance")
-FEW: dict[str, Any] = {"folds": 4, "inner_folds": 3}
 
 
 class Many(Toy):
@@ -94,21 +91,16 @@ class Distance(Noisy):
 
 
 def test_several_draws_of_references_are_several_columns_of_one_combination(root: DataRoot) -> None:
-    dataset = Many(root)
-    requests = resolve_metrics(METRICS)
-    protocol = dataset.protocol("drawn/mean-spearman")
-    scored = load_scorable(dataset, protocol.items, requests, cache=False).score()
-    inputs = inputs_of([row for request in requests for row in request.rows], requests)
-    learnt = learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, Settings("ridge", **FEW))
-    assert learnt.values.shape == (3, 120)
-    assert len(learnt.examples) == 360
-    # Means of an item's ratings, in the order of the items.
-    human = known(learnt.examples.target)
-    rhos = [correlation("spearman", row, human[:120]).value for row in learnt.values]
-    single = [correlation("spearman", table.values[inputs[0].row.key], human[:120]).value for table in scored.tables]
-    assert np.mean(rhos) > np.mean(single)
-    assert "|out-of-fold:4x3-by-photograph|seed:0|learnt:many/drawn,rating,mean|of:signal[signal," in learnt.signature
-    assert "+-distance[distance," in learnt.signature
+    result, learnt = combined_of(root, protocol="drawn/mean-spearman")
+    assert (len(learnt), len(learnt[0])) == (3, 120)
+    values = {cell.column: cell.number for cell in result.comparison.cells}
+    means = Many(root).load(Many(root).protocol("drawn/mean-spearman").items)[0].ratings["rating"].value
+    rhos = [correlation("spearman", row, means.reshape(120, 2).mean(axis=1)).value for row in learnt]
+    assert values["combination"] == pytest.approx(np.mean(rhos), abs=1e-12)
+    assert values["combination"] > max(values["signal"], abs(values["distance"]))
+    signature = result.comparison.signatures["many/drawn"]["combination"]
+    assert "|out-of-fold:4x3-by-photograph|seed:0|learnt:many/drawn,rating,mean|of:signal[signal," in signature
+    assert "+-distance[distance," in signature
 
 
 @pytest.mark.real_data
@@ -126,26 +118,27 @@ def test_folds_on_the_published_judgements_are_of_photographs(real_data: Path) -
 
 
 FOUR_FOLDS = Settings(folds=4, inner_folds=3)
-TESTS = TestSettings(resamples=200)
 LENGTHS = ("bleu-1", "rouge-l")
 
 
-def requests_of(*names: str) -> tuple[MetricRequest, ...]:
-    return resolve_metrics([f"tests.studies.test_combine:{name}" for name in names])
-
-
 def combined_of(
-    dataset: Many, requests: Sequence[MetricRequest] = (), settings: Settings = FOUR_FOLDS, **changes: Any
+    root: DataRoot,
+    dataset: str = "Many",
+    metrics: Sequence[str] = METRICS,
+    settings: Settings = FOUR_FOLDS,
+    protocol: str = "all/mean-spearman",
 ) -> tuple[CombinationResult, list[FloatArray]]:
     """The result, and the out-of-fold scores of each draw."""
-    protocol = dataset.protocol(changes.pop("protocol", None))
-    requests = requests or requests_of("Signal", "Distance")
-    result, tables = combine_metrics(dataset, protocol, requests, settings, compare=TESTS, cache=False, **changes)
+    bootstrap, tests = BootstrapSettings(resamples=200), TestSettings(resamples=200)
+    names = (f"tests.studies.test_combine:{dataset}/{protocol}",)
+    plan = plan_study(Study("s", "S", names, tuple(metrics), bootstrap=bootstrap, compare=tests), root)
+    result, tables = combine_metrics(plan, settings, cache=False)
     return result, [values for table in tables for values in table.values.values()]
 
 
-def combined(root: DataRoot, *names: str, settings: Settings = FOUR_FOLDS, **changes: Any) -> CombinationResult:
-    return combined_of(Many(root), requests_of(*names), settings, **changes)[0]
+def combined(root: DataRoot, *names: str) -> CombinationResult:
+    metrics = [f"tests.studies.test_combine:{name}" for name in names or ("Signal", "Distance")]
+    return combined_of(root, metrics=metrics)[0]
 
 
 def number_in(result: StudyResult, column: str) -> float:
@@ -156,7 +149,7 @@ def number_in(result: StudyResult, column: str) -> float:
 
 def test_metrics_have_the_numbers_of_compare_and_the_combination_those_of_its_scores(root: DataRoot) -> None:
     dataset = Many(root)
-    result, (scores,) = combined_of(dataset)
+    result, (scores,) = combined_of(root)
     names = tuple(f"tests.studies.test_combine:{name}" for name in ("Signal", "Distance"))
     settings = BootstrapSettings(resamples=200)
     study = Study("s", "S", ("tests.studies.test_combine:Many",), names, bootstrap=settings, human_ceiling=False)
@@ -187,7 +180,7 @@ def test_scores_from_the_file_are_those_of_what_was_learnt_from_everything(root:
     # Words of a text, so that registered metrics have something to say.
     dataset = Worded(root)
     requests = resolve_metrics(LENGTHS)
-    result, _ = combined_of(dataset, requests)
+    result, _ = combined_of(root, "Worded", LENGTHS)
     assert result.combination is not None
     assert len(result.combination.learnt_images) == 40
     write_combination(result.combination, tmp_path / "mine.json")
@@ -249,8 +242,8 @@ class Twice(Renamed):
 
 def test_one_photograph_under_two_ids_is_in_one_fold(root: DataRoot) -> None:
     # Folds, scores and intervals do not depend on which of its ids a photograph has.
-    result, scores = combined_of(Renamed(root))
-    twice, of_twice = combined_of(Twice(root))
+    result, scores = combined_of(root, "Renamed")
+    twice, of_twice = combined_of(root, "Twice")
     np.testing.assert_array_equal(scores, of_twice)
     assert twice.images == 40
     assert twice.comparison.comparisons[0].units == 40
@@ -260,24 +253,14 @@ def test_one_photograph_under_two_ids_is_in_one_fold(root: DataRoot) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "code", "refused"),
-    [
-        ({"lower": ["sgnal"]}, UsageError, "unknown-name", "sgnal"),
-        ({"settings": Settings(folds=41)}, StatisticError, "too-few", 40),
-        ({"settings": Settings(inner_folds=37)}, StatisticError, "too-few", 36),
-        ({"settings": Settings("logistic")}, ProtocolError, "conflict", "logistic"),
-    ],
-)
-def test_what_does_not_fit_is_refused_before_anything_is_scored(
-    root: DataRoot, changes: dict[str, Any], error: type[CapbenchError], code: str, refused: object
-) -> None:
-    begun: list[str] = []
+@pytest.mark.parametrize(("settings", "refused"), [(Settings(folds=41), 40), (Settings(folds=10, inner_folds=37), 36)])
+def test_too_few_images_are_refused(root: DataRoot, settings: Settings, refused: int) -> None:
+    with raises(StatisticError, "too-few", value=refused):
+        combined_of(root, settings=settings)
 
-    def progress(what: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
-        begun.append(what)
-        return no_progress(what, steps)
 
-    with raises(error, code, value=refused):
-        combined_of(Many(root), progress=progress, **changes)
-    assert not begun
+def test_a_learner_must_fit_the_judgements(root: DataRoot) -> None:
+    protocol = Many(root).protocol()
+    assert learner_for(protocol, "auto") == "ridge"
+    with raises(ProtocolError, "conflict", value="logistic"):
+        learner_for(protocol, "logistic")
