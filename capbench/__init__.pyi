@@ -1,5 +1,4 @@
 from capbench.api.agreement import correlate as correlate
-from capbench.api.agreement import correlate_all_protocols as correlate_all_protocols
 from capbench.api.check_metric import check_metric as check_metric
 from capbench.api.comparing import combine as combine
 from capbench.api.comparing import compare as compare

@@ -1,4 +1,4 @@
-"""``capbench.correlate`` and ``capbench.correlate_all_protocols``: agreement of metrics with human judgements."""
+"""``capbench.correlate``: agreement of metrics with human judgements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import Unpack
 
-from capbench.api.arguments import CurveChoices, Statistics, TestChoices
+from capbench.api.arguments import CurveChoices, Statistics
 from capbench.api.caller import Caller, ProgressGiven, python_caller, warn
 from capbench.api.checking import checked, refuse_with_study
 from capbench.api.resolve import (
@@ -33,17 +33,12 @@ from capbench.studies.study import Study, protocols_asked, with_statistics
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
-    from capbench.studies.all_protocols import SensitivityResult
 
 Names = Annotated[str | Sequence[str], Expected("a name or a list of names", "Pass a name, or a list of names")]
 
 
 class StudyInputs(MetricInputs, Statistics, CurveChoices, total=False):
     """Inputs of the metrics of a study, intervals, tests and curves."""
-
-
-class TestedInputs(MetricInputs, TestChoices, total=False):
-    """Inputs of metrics, and tests."""
 
 
 @checked
@@ -53,6 +48,7 @@ def correlate(
     *,
     study: PathGiven | None = None,
     protocol: Names | None = None,
+    all_protocols: bool = False,
     sentinels: bool = False,
     without: Names = (),
     progress: ProgressGiven = False,
@@ -66,43 +62,20 @@ def correlate(
     ``study`` is a study file (YAML), or the name of one that comes with capbench, in place of data sets, metrics and
     protocols; the other arguments override it. Other inputs: :class:`capbench.api.resolve.MetricInputs` and
     :class:`capbench.api.arguments.Statistics`; with ``references_curve=True``, ``points`` of the result is agreement
-    against the number of references (``counts``, ``draws`` and ``seed`` of their random orders).
+    against the number of references (``counts``, ``draws`` and ``seed`` of their random orders). With
+    ``all_protocols``, ``rankings`` of the result are those under every protocol of the data sets.
     """
     from capbench.studies.run import run_plan
 
     caller = python_caller(progress)
     named = study_of(dataset, metrics, protocol, inputs, caller, file=study)
     named = replace(named, without=tuple(texts(without)), sentinels=sentinels or named.sentinels)
+    if all_protocols:
+        named = over_all_protocols(named, {"protocol": protocol, "sentinels": sentinels, **inputs}, caller)
     plan = plan_agreement(named, inputs, caller, inputs)
     result = run_plan(plan, caller.progress, cache=inputs.get("cache", True), announce=caller.announce)
     warn_of_missing(result)
     return result
-
-
-@checked
-def correlate_all_protocols(
-    dataset: DatasetsGiven,
-    metrics: MetricsGiven = (),
-    *,
-    without: Names = (),
-    progress: ProgressGiven = False,
-    **inputs: Unpack[TestedInputs],
-) -> SensitivityResult:
-    """Rank metrics under every protocol of data sets, as ``capbench correlate --all-protocols`` does.
-
-    With ``compare``, metrics are tested under each protocol. The arguments are those of
-    :func:`correlate`.
-    """
-    from capbench.studies.all_protocols import rank_protocols
-    from capbench.studies.run import run_plan
-
-    caller = python_caller(progress)
-    study = replace(study_of(dataset, metrics, None, inputs, caller), without=tuple(texts(without)))
-    plan = plan_agreement(study, inputs, caller, inputs, all_protocols=True)
-    cache = inputs.get("cache", True)
-    result = run_plan(plan, caller.progress, cache=cache, test_groups=False, announce=caller.announce)
-    warn_of_missing(result)
-    return rank_protocols(plan, result)
 
 
 def warn_of_missing(result: StudyResult) -> None:
@@ -158,13 +131,21 @@ def study_of(
     return study
 
 
+def over_all_protocols(study: Study, arguments: Mapping[str, object], caller: Caller) -> Study:
+    """A study of data sets with all of their protocols. Raises UsageError if an argument does not apply to them."""
+    refuse_with_study({"all_protocols": study.path is not None}, caller)
+    for name in ("protocol", "sentinels", "bootstrap", "references_curve"):
+        if arguments.get(name):
+            flag, of = caller.spelled(name), caller.spelled("all_protocols")
+            raise UsageError(f"{flag} does not apply to {of}", code="conflict", value=flag, hint="Omit it")
+    return replace(study, all_protocols=True, answers=False, human_ceiling=False)
+
+
 def plan_agreement(
     study: Study,
     inputs: Inputs,
     caller: Caller,
     statistics: Mapping[str, object] = {},
-    *,
-    all_protocols: bool = False,
 ) -> Plan:
     """Resolve a study, and report the data folder to the caller; nothing is scored.
 
@@ -174,9 +155,7 @@ def plan_agreement(
     if study.path is None:
         study = replace(study, protocols=study.protocols or tuple(_installed_judgements(root, caller)))
     study = with_statistics(with_inputs(study, inputs, caller), statistics, caller.spelled)
-    if all_protocols:
-        study = replace(study, answers=False)
-    plan = resolve_study(study, root, caller, all_protocols=all_protocols)
+    plan = resolve_study(study, root, caller)
     caller.on_data(root, plan.uses_root)
     return plan
 

@@ -9,7 +9,6 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -163,20 +162,15 @@ def resolve_study(
     caller: Caller = PYTHON,
     *,
     task: bool = False,  # True for the command of the study's task
-    all_protocols: bool = False,
     on_sample: bool = False,  # True to use the sample's features and weights without a protocol, too
 ) -> Plan:
     """Resolve a study; on the embedded sample, metrics without features and weights can use the sample's."""
-    if all_protocols:
-        from capbench.studies.all_protocols import plan_all_protocols as make_plan
-    else:
-        from capbench.studies.plan import plan_study
+    from capbench.studies.plan import plan_study
 
-        make_plan = partial(plan_study, task=task)
-    plan = make_plan(study, root)
+    plan = plan_study(study, root, task=task)
     if root.is_sample and (task or on_sample or (plan.uses_root and study.path is None)):
         completed = with_sample(study, plan, caller)
-        plan = plan if completed is study else make_plan(completed, root)
+        plan = plan if completed is study else plan_study(completed, root, task=task)
     if study.path is None:
         note_left_out(study, plan.resources, caller)
     for line in plan.notes:

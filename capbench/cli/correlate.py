@@ -11,7 +11,7 @@ from capbench.cli import common
 from capbench.cli.options import LeftOut, ScoringInputs, SentinelsOption, StudyFlags
 from capbench.cli.report import ReportOption, write_report
 from capbench.core.arguments import Help
-from capbench.core.errors import UsageError, require
+from capbench.core.errors import require
 
 
 def correlate(
@@ -61,26 +61,17 @@ def correlate(
 
     Example: capbench correlate --references-curve -d pascal-50s -m meteor,cider --counts 1,2,5,10,20,50 --by-source
     """
-    from capbench.api.agreement import plan_agreement, study_of
+    from capbench.api.agreement import over_all_protocols, plan_agreement, study_of
     from capbench.core.files import check_writable
     from capbench.datasets.root import results_folder
+    from capbench.reports.table import TableStyle
+    from capbench.reports.tables import study_document
     from capbench.studies.item_scores import ITEMS_FILE, Collector, write_items
     from capbench.studies.run import run_plan
 
     caller = common.caller(json_output=json_output)
-    if json_output or all_protocols:
-        common.refuse_options({"cite": cite}, f"does not apply to {'--json' if json_output else '--all-protocols'}")
-    if all_protocols:
-        excluded = {
-            "protocol": flags.protocol,
-            "sentinels": sentinels,
-            "bootstrap": statistics.get("bootstrap"),
-            **curve,
-        }
-        common.refuse_options(excluded, "does not apply to --all-protocols")
-        if study is not None:
-            message = "--all-protocols ranks metrics under every protocol, and a study file names its protocols"
-            raise UsageError(message, code="conflict", value=study, hint="Name data sets with --dataset instead")
+    if json_output:
+        common.refuse_options({"cite": cite}, "does not apply to --json")
     if study is None and out is None:
         hint = "Add --out DIR, or omit it"
         common.refuse_options({"items": items}, "requires --out", code="missing-option", hint=hint)
@@ -93,7 +84,10 @@ def correlate(
     for_page_only = report is not None and sentinels is None and not (all_protocols or named.sentinels)
     wanted = for_page_only or (named.sentinels if sentinels is None else sentinels)
     named = replace(named, without=tuple(left_out.without or ()), sentinels=wanted)
-    plan = plan_agreement(named, given, caller, {**statistics, **curve}, all_protocols=all_protocols)
+    chosen = {**statistics, **curve}
+    if all_protocols:
+        named = over_all_protocols(named, {"protocol": flags.protocol, "sentinels": sentinels, **chosen}, caller)
+    plan = plan_agreement(named, given, caller, chosen)
     collector = Collector() if report is not None or items else None
     if study is not None:
         out = out or results_folder(plan.study.name, sample=plan.on_sample)
@@ -104,35 +98,15 @@ def correlate(
     if plan.on_sample and plan.study.published and not json_output:
         print("published numbers are omitted: they were measured on real judgements, not on this sample")
     files: list[Path] = []
-    result = run_plan(
-        plan,
-        caller.progress,
-        cache=inputs.cache,
-        test_groups=not all_protocols,
-        announce=caller.announce,
-        keep=collector,
-    )
-    if all_protocols:
-        from capbench.reports.sensitivity import sensitivity_document, write_sensitivity
-        from capbench.studies.all_protocols import rank_protocols
-
-        ranked = rank_protocols(plan, result)
-        counted = f"{sum(len(data.protocols) for data in ranked.datasets)} protocols"
-        common.answer(json_output, ranked, [sensitivity_document(ranked)], details=details)
-        if out is not None:
-            files = write_sensitivity(ranked, out)
-    else:
-        from capbench.reports.table import TableStyle
-        from capbench.reports.tables import study_document
-
-        counted = common.count(len(result.cells) - len(result.undefined), "number")
-        printed = result.model_copy(update={"sentinels": ()}) if for_page_only else result
-        document = study_document(printed, by_source=by_source, style=TableStyle(digits=digits))
-        common.answer(json_output, printed, [document], details=details)
-        if cite:
-            print(f"\n{printed.cite()}", end="")
-        if out is not None:
-            files = printed.write(out, by_source=by_source)
+    result = run_plan(plan, caller.progress, cache=inputs.cache, announce=caller.announce, keep=collector)
+    counted = common.count(len(result.cells) - len(result.undefined), "number")
+    printed = result.model_copy(update={"sentinels": ()}) if for_page_only else result
+    document = study_document(printed, by_source=by_source, style=TableStyle(digits=digits))
+    common.answer(json_output, printed, [document], details=details)
+    if cite:
+        print(f"\n{printed.cite()}", end="")
+    if out is not None:
+        files = printed.write(out, by_source=by_source)
     common.note(f"{counted} in {result.seconds['total']:.1f} s")
     if out is not None:
         if collector is not None and items:

@@ -309,10 +309,14 @@ def _published_alone(result: StudyResult) -> Iterator[dict[str, object]]:
 
 
 def write_result(result: StudyResult, folder: Path, *, by_source: bool = False) -> list[Path]:
-    """Write ``results.{json,csv,md,tex}`` into a folder, ``comparisons.csv`` if metrics were tested, and for curves
-    ``curves.{csv,svg}``; returns their paths. ``by_source`` adds tables and curves of groups."""
+    """Write ``results.{json,csv,md,tex}`` into a folder, ``comparisons.csv`` if metrics were tested, ``rankings.csv``
+    for all protocols and ``curves.{csv,svg}`` for curves, and return their paths; ``by_source``: also for groups."""
     pairs = csv_text(results.PAIR_COLUMNS, result.pairs()) if result.comparisons else ""
-    texts = {"results.csv": to_csv(result), "comparisons.csv": pairs}
+    texts = {"results.csv": to_csv(result), "comparisons.csv": pairs, "rankings.csv": "", "curves.csv": ""}
+    if result.rankings:
+        from capbench.reports.sensitivity import rankings_csv
+
+        texts["rankings.csv"] = rankings_csv(result)
     if result.points:
         from capbench.reports.curves import curves_csv
 

@@ -1,19 +1,15 @@
-"""Dependence of the ranking of metrics on the protocol, as tables and files."""
+"""Dependence of the ranking of metrics on the protocol, as tables and a file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
 
 from capbench.core.files import csv_text
 from capbench.reports import methods
-from capbench.reports.markup import write_files
-from capbench.reports.table import USUAL_TABLE, Cell, Column, Document, Row, Table
-from capbench.reports.tables import result_signatures
-from capbench.studies.all_protocols import ProtocolRanking, Sensitivity, SensitivityResult
-from capbench.studies.results import NO_TESTS, PAIR_COLUMNS, is_left_out
+from capbench.reports.table import USUAL_TABLE, Cell, Column, Row, Table
+from capbench.studies.results import NO_TESTS, Ranked, StudyResult
 from capbench.studies.uncertainty import decided
 
 _SYMBOLS = {
@@ -24,131 +20,102 @@ _SYMBOLS = {
     "spearman": "ρ",
     "pearson": "r",
 }
+_Ranking = dict[str, Ranked]
+"""The metrics under one protocol, by column."""
 
 
-def tables(found: SensitivityResult) -> list[Table]:
-    """For each data set, a table for each *items* part of its protocols."""
+def ranking_tables(result: StudyResult, warnings: Sequence[str]) -> list[Table]:
+    """For each data set, a table for each *items* part of its protocols; ``warnings`` are those of the last one."""
     made: list[Table] = []
-    versioned = {info.id: info.versioned_id for info in found.result.protocols}
-    for data in found.datasets:
-        parts = groupby(data.protocols, key=lambda ranking: ranking.items)
-        made += [_table(found, data, items, list(rankings)) for items, rankings in parts]
+    infos = {info.id: info for info in result.protocols}
+    for _, of_dataset in groupby(result.rankings, key=lambda row: infos[row.protocol].dataset):
+        by_protocol = {id_: {row.column: row for row in rows} for id_, rows in groupby(of_dataset, _protocol)}
+        default = next(id_ for id_, ranking in by_protocol.items() if any(row.default for row in ranking.values()))
+        for items, ids in groupby(by_protocol, key=lambda id_: id_.split("/")[1]):
+            title = f"{infos[default].dataset_title}, {items}"
+            made.append(_table(result, title, {id_: by_protocol[id_] for id_ in ids}))
         legend = (
             "value, rank, and the number of ranks by which that is better (▲) or worse (▼) than under the protocol "
-            f"with *: {versioned.get(data.default, data.default)}",
-            *methods.legend(found.result, [(p.id, "") for p in data.protocols]),
+            f"with *: {infos[default].versioned_id}",
+            *methods.legend(result, [(id_, "") for id_ in by_protocol]),
         )
-        made[-1] = replace(made[-1], answer=tuple(summary(found, data)), legend=legend)
-    if made:
-        made[-1] = replace(made[-1], warnings=tuple(_not_computed(found)))
-    return made
+        made[-1] = replace(made[-1], answer=tuple(_summary(result, by_protocol, default)), legend=legend)
+    return [*made[:-1], replace(made[-1], warnings=tuple(warnings))]
 
 
-def _table(found: SensitivityResult, data: Sensitivity, items: str, rankings: Sequence[ProtocolRanking]) -> Table:
+def _protocol(row: Ranked) -> str:
+    return row.protocol
+
+
+def _table(result: StudyResult, title: str, by_protocol: dict[str, _Ranking]) -> Table:
     """Metrics as rows, protocols as columns; entries are value, mark, rank, and change from the default."""
-    titles = {name: title for name, title in found.result.columns.items() if name in data.protocols[0].values}
+    firsts = {id_: next(iter(ranking.values())) for id_, ranking in by_protocol.items()}
     rows = [
-        Row(title, tuple(Cell(_entry(found, ranking, name)) for ranking in rankings)) for name, title in titles.items()
+        Row(name, tuple(Cell(_entry(result, ranking.get(column))) for ranking in by_protocol.values()))
+        for column, name in result.columns.items()
+        if any(column in ranking for ranking in by_protocol.values())
     ]
-    taus = ["–" if ranking.tau is None else f"{ranking.tau:.2f}" for ranking in rankings]
-    places = [(ranking.id, "") for ranking in rankings]
-    return Table(
-        f"{data.title}, {items}",
-        tuple(_column(ranking, ranking.id == data.default) for ranking in rankings),
-        (*rows, Row("τ with *", tuple(map(Cell, taus)), "agreement")),
-        notes=(
-            *(f"{p.id} is the protocol of {', '.join(p.used_by)}" for p in rankings if p.used_by),
-            *methods.notes(found.result, places),
-        ),
-    )
+    taus = ["–" if first.tau is None else f"{first.tau:.2f}" for first in firsts.values()]
+    notes = [f"{id_} is the protocol of {', '.join(of.used_by)}" for id_, of in firsts.items() if of.used_by]
+    notes += [note for info in result.protocols if info.id in firsts for note in info.notes if NO_TESTS in note]
+    notes += methods.notes(result, [(id_, "") for id_ in firsts])
+    columns = tuple(map(_column, firsts.values()))
+    return Table(title, columns, (*rows, Row("τ with *", tuple(map(Cell, taus)), "agreement")), notes=tuple(notes))
 
 
-def _column(ranking: ProtocolRanking, is_default: bool) -> Column:
-    name = ranking.statistic
+def _column(first: Ranked) -> Column:
+    name = first.protocol.split("/")[2]
     if symbol := next((symbol for symbol in _SYMBOLS if name.endswith(symbol)), ""):
         outer, inner = name.removesuffix(symbol).rstrip("-"), _SYMBOLS[symbol]
     else:
         outer, _, inner = name.partition("-") if "-" in name else ("", "", name)
-    return Column(f"{inner} *" if is_default else inner, group=outer, text=True)
+    return Column(f"{inner} *" if first.default else inner, group=outer, text=True)
 
 
-def _entry(found: SensitivityResult, ranking: ProtocolRanking, name: str) -> str:
-    if name not in ranking.values:
+def _entry(result: StudyResult, row: Ranked | None) -> str:
+    if row is None:
         return "–"
-    move, tests = ranking.moves.get(name, 0), decided(found.result, ranking.id)
+    move, tests = row.move or 0, decided(result, row.protocol)
     arrow = "" if move == 0 else f"▲{move}" if move > 0 else f"▼{-move}"
     # A space instead of the mark keeps ranks aligned.
-    mark = "" if tests is None else methods.MARK if name in tests.top else " "
-    return f"{USUAL_TABLE.number(ranking.values[name])}{mark} {ranking.ranks[name]}{arrow}"
+    mark = "" if tests is None else methods.MARK if row.column in tests.top else " "
+    return f"{USUAL_TABLE.number(row.value)}{mark} {row.rank}{arrow}"
 
 
-def summary(found: SensitivityResult, data: Sensitivity) -> list[str]:
+def _summary(result: StudyResult, by_protocol: dict[str, _Ranking], default: str) -> list[str]:
     """The main results of the tables of one data set, in a few sentences."""
-    titles = found.result.columns
-    others = [p for p in data.protocols if p.id != data.default]
-    base = next(p for p in data.protocols if p.id == data.default)
-    lines = []
-    if others and len(base.ranks) > 1:
-        same = sum(not any(p.moves.values()) for p in others)
+    others, lines = [ranking for id_, ranking in by_protocol.items() if id_ != default], []
+    if others and len(by_protocol[default]) > 1:
+        same = sum(not any(row.move for row in ranking.values()) for ranking in others)
         lines.append(f"{same} of {len(others)} other protocols rank the metrics as * does")
-        firsts = [name for p in data.protocols for name, rank in p.ranks.items() if rank == 1]
-        counts = sorted({name: -firsts.count(name) for name in firsts}.items(), key=lambda entry: entry[1])
-        counted = ", ".join(f"{titles[name]} under {-count}" for name, count in counts)
-        lines.append(f"first: {counted} of {len(data.protocols)}")
-        if known := [(p.tau, p.id) for p in others if p.tau is not None]:
-            tau, id_ = min(known)
-            lines.append(f"furthest from *: {id_} (τ between the rankings {tau:.2f})")
-    return [*lines, *_tested(found, data)]
-
-
-def _tested(found: SensitivityResult, data: Sensitivity) -> list[str]:
-    """Results of the tests of changes of rank, one line each; none if metrics were not tested."""
-    if not found.result.comparisons:
-        return []
-    notes = {info.id: info.notes for info in found.result.protocols}
-    tests = {p.id: tests for p in data.protocols if (tests := found.result.comparison(p.id)) is not None}
-    untested: dict[str, list[str]] = {}
-    for id_ in (p.id for p in data.protocols if p.id not in tests):
-        reasons = (note.partition(NO_TESTS)[2] for note in notes[id_] if note.startswith(f"{id_}{NO_TESTS}"))
-        untested.setdefault(next(reasons, ""), []).append(id_)
-    lines = [
-        f"no tests under {len(ids)} of {len(data.protocols)} protocols ({ids[0]}{', …' if len(ids) > 1 else ''})"
-        f"{': ' + reason if reason else ''}"
-        for reason, ids in untested.items()
-    ]
-    others = [id_ for id_ in tests if id_ != data.default]
-    if data.default in tests and others:
-        best = tests[data.default].top[0]
-        worse = sum(best not in tests[id_].top for id_ in others)
+        firsts = [row.column for ranking in by_protocol.values() for row in ranking.values() if row.rank == 1]
+        names = sorted(dict.fromkeys(firsts), key=firsts.count, reverse=True)
+        counted = ", ".join(f"{result.columns[name]} under {firsts.count(name)}" for name in names)
+        lines.append(f"first: {counted} of {len(by_protocol)}")
+        taus = [(row.tau, row.protocol) for ranking in others for row in ranking.values() if row.tau is not None]
+        if taus:
+            lines.append("furthest from *: {1} (τ between the rankings {0:.2f})".format(*min(taus)))
+    tops = {id_: tests.top for id_ in by_protocol if (tests := result.comparison(id_)) is not None}
+    if tops and (untested := [id_ for id_ in by_protocol if id_ not in tops]):
+        listed = ", ".join(untested[:3]) + ", …" * (len(untested) > 3)
+        lines.append(f"no tests under {len(untested)} of {len(by_protocol)} protocols ({listed})")
+    if default in tops and len(tops) > 1:
+        best, *_ = tops.pop(default)
+        worse = sum(best not in top for top in tops.values())
         lines.append(
-            f"{found.result.columns[best]}, the best under *, is significantly worse than the best under {worse} of "
-            f"{len(others)} other protocols"
+            f"{result.columns[best]}, the best under *, is significantly worse than the best under {worse} of "
+            f"{len(tops)} other protocols"
         )
     return lines
 
 
-def _not_computed(found: SensitivityResult) -> list[str]:
-    lines, by_reason = [], dict[str, list[str]]()
-    for missing in found.result.missing:
-        if missing.column:
-            lines.append(f"{missing.title}{' ' if is_left_out(missing.reason) else ': requires '}{missing.reason}")
-        else:
-            by_reason.setdefault(missing.reason, []).append(missing.protocol)
-    counted = [f"{len(ids)} protocols not computed ({ids[0]}, …): {reason}" for reason, ids in by_reason.items()]
-    return [*counted, *dict.fromkeys(lines), *found.result.undefined_lines()]
-
-
-def sensitivity_document(found: SensitivityResult) -> Document:
-    """All tables with the signatures."""
-    result, made = found.result, tables(found)
-    origin = f"capbench {result.capbench}, {result.created}"
-    return Document(made, "protocols", origin, result_signatures(result), result.sample)
-
-
-def write_sensitivity(found: SensitivityResult, folder: Path) -> list[Path]:
-    """Write ``all-protocols.{json,md,tex,csv}`` into a folder and return their paths; with tests also the CSV file
-    ``all-protocols-comparisons``, one line per pair."""
-    rows = found.rows()
-    pairs = csv_text(PAIR_COLUMNS, found.result.pairs()) if found.result.comparisons else ""
-    texts = {"all-protocols.csv": csv_text(list(rows[0]), rows), "all-protocols-comparisons.csv": pairs}
-    return write_files(folder, "all-protocols", found.model_dump(mode="json"), sensitivity_document(found), texts)
+def rankings_csv(result: StudyResult) -> str:
+    """One line for each metric under each protocol; with tests, ``top`` marks the best and those not worse."""
+    columns = ["protocol", "default", "column", "title", "value", "rank", "move", "tau", "used_by"]
+    tops = {tests.protocol: tests.top for tests in result.comparisons if not tests.group}
+    rows = (
+        {**row.model_dump(), "title": result.columns[row.column], "used_by": " ".join(row.used_by)}
+        | ({"top": row.column in tops[row.protocol] if row.protocol in tops else None} if tops else {})
+        for row in result.rankings
+    )
+    return csv_text([*columns, *(["top"] if tops else [])], rows)

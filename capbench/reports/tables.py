@@ -161,7 +161,12 @@ def result_signatures(result: StudyResult) -> list[str]:
 
 def study_document(result: StudyResult, *, by_source: bool = False, style: TableStyle = USUAL_TABLE) -> Document:
     """All tables with their signatures; see :func:`tables`."""
-    made = tables(result, by_source=by_source, style=style)
+    if result.rankings:
+        from capbench.reports.sensitivity import ranking_tables
+
+        made = ranking_tables(result, [*missing_lines(result), *result.undefined_lines()])
+    else:
+        made = tables(result, by_source=by_source, style=style)
     if result.points:
         from capbench.reports.curves import curve_tables
 
@@ -517,6 +522,8 @@ def missing_lines(result: StudyResult) -> list[str]:
     """Missing rows and protocols, one line for each reason."""
     lines = []
     for reason, names in result.reasons().items():
+        if len(names) > 4 and names[0] in {entry.protocol for entry in result.missing}:
+            names = [f"{len(names)} protocols ({names[0]}, …)"]
         planned = any(entry.planned for entry in result.missing if entry.reason == reason)
         verb = " " if results.is_left_out(reason) else f": require{'s' * (len(names) == 1)} " if planned else None
         lines.append(f"{', '.join(names)}{verb or ' not computed: '}{reason}")

@@ -74,7 +74,12 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
                 protocol = curve_protocol(dataset, rest)
             if str(protocol) in protocols:
                 problems.add(f"the protocol {protocol} is listed twice", "duplicate", str(protocol))
-            protocols[str(protocol)] = (dataset, protocol)
+            found = [protocol]
+            if study.all_protocols:
+                from capbench.studies.all_protocols import all_protocols
+
+                found = all_protocols(dataset)
+            protocols |= {str(each): (dataset, each) for each in found}
     names, requests = _requests(study, resources, problems)
     _check_files(study, problems)
     if (compare := study.compare) is not None:

@@ -38,7 +38,7 @@ OTHER_NUMBERS = ", with other numbers"  # end of a note on the protocol of other
 NO_TESTS = ": no tests between metrics: "  # in a note, between the protocol with its group and the reason
 ON_SAMPLE = ", on the embedded synthetic sample"
 # Newer than schema 4: written only if they have content, since earlier programs reject unknown keys.
-_OMITTED_IF_EMPTY = ("answers", "curves", "file_columns", "points", "sentinels", "training")
+_OMITTED_IF_EMPTY = ("answers", "curves", "file_columns", "points", "rankings", "sentinels", "training")
 
 
 class _Growing(Strict):
@@ -130,6 +130,20 @@ class Point(Cell):
 
     at: int  # number of references of each candidate, from 0, or of the layer, from 1
     values: tuple[float, ...] = ()  # of each draw of references; a single one without draws (no references, or all)
+
+
+class Ranked(Strict):
+    """The rank of a metric under one of all protocols of a data set."""
+
+    protocol: str
+    # True for the protocol that the others are compared with: the data set's default one, or else the first available
+    default: bool
+    column: str
+    value: float
+    rank: int  # from 1, the largest value first; equal values share the better rank
+    move: int | None  # ranks gained (positive) or lost (negative) compared with the default protocol
+    tau: float | None  # Kendall's tau-b between the rankings of this and the default protocol; None if undefined
+    used_by: tuple[str, ...] = ()  # names of published tables that use this protocol (tiger-table1)
 
 
 class Number(Strict):
@@ -290,6 +304,7 @@ class StudyResult(Shown, _Growing):
     sentinels: tuple[Sentinels, ...] = ()  # agreement of the sentinels by protocol; empty if none were requested
     training: dict[str, tuple[TrainingOverlap, ...]] = Field(default_factory=dict)  # by dataset/items
     curves: CurveSettings | None = None  # of the points if they are over the number of references
+    rankings: tuple[Ranked, ...] = ()  # under all protocols of the data sets, by data set and protocol
     points: tuple[Point, ...] = ()  # over the number of references or the layer, by protocol and column
 
     def value(self, column: str, protocol: str | None = None, group: str = "") -> float:

@@ -20,7 +20,7 @@ from capbench.studies.evaluate import check_defined
 from capbench.studies.numbers import protocol_numbers, study_result
 from capbench.studies.plan import Plan, changed_inputs
 from capbench.studies.published.differences import join_published
-from capbench.studies.results import OTHER_NUMBERS, Missing, Point, StudyResult
+from capbench.studies.results import OTHER_NUMBERS, Missing, Point, Ranked, StudyResult
 from capbench.studies.scoring import ProgressFactory, Scorable, Scored, load_scorable
 from capbench.studies.uncertainty import Numbers
 
@@ -116,7 +116,7 @@ def run_plan(
                     progress,
                     related=_relation(plan, scored.tables),
                     notes=notes,
-                    test_groups=test_groups,
+                    test_groups=test_groups and not plan.study.all_protocols,
                 )
             except MissingFileError as error:
                 missing.append(Missing(protocol=str(protocol), reason=str(error)))
@@ -139,6 +139,11 @@ def run_plan(
         titles = {name: titles[name] for name in dict.fromkeys((*answers[0].ranking, *titles))}
     order = [str(protocol) for _, protocol in plan.protocols]
     made.sort(key=lambda numbers: order.index(numbers.info.id))
+    ranked: list[Ranked] = []
+    if plan.study.all_protocols:
+        from capbench.studies.all_protocols import rankings
+
+        ranked = rankings((dataset for dataset, _ in plan.protocols), (cell for part in made for cell in part.cells))
     result = study_result(
         plan.study,
         made,
@@ -151,6 +156,7 @@ def run_plan(
         training=training,
         curves=plan.study.curves,
         points=tuple(points),
+        rankings=tuple(ranked),
     )
     if plan.published is None or plan.on_sample:
         return result

@@ -320,6 +320,7 @@ class Study:
     words: WordTask | None = None
     answers: bool = False  # finds the best metric for each of the user's data sets, with intervals and tests
     columns: Mapping[str, str] = field(default_factory=dict)  # column of a field, for data sets that are files
+    all_protocols: bool = False  # of the data sets that `protocols` names; ranks the metrics under each
     practices: bool = False  # notes the protocols of other papers
     base: Study | None = None  # as its file defines it, without options, features and weights of a command
 
@@ -351,6 +352,7 @@ NO_KEYS: list[str] = [
     "titles",
     "without",
     "answers",
+    "all_protocols",
     "columns",
     "practices",
     "base",

@@ -258,10 +258,12 @@ def test_a_study_file(capbench: Capbench, tmp_path: Path) -> None:
 def test_all_protocols(capbench: Capbench) -> None:
     flags = ("--all-protocols", "-d", EXPERT, "-m", "bleu-1", "-m", "cider", "--compare", "permutation")
     command = printed(capbench, "correlate", *flags, "--permutations", "100")
-    found = cb.correlate_all_protocols(EXPERT, ["bleu-1", "cider"], compare="permutation", permutations=100)
+    tests: dict[str, Any] = {"compare": "permutation", "permutations": 100}
+    found = cb.correlate(EXPERT, ["bleu-1", "cider"], all_protocols=True, **tests)
     assert plain(found.model_dump(mode="json")) == command
-    assert len(found.datasets[0].protocols) > 1
-    assert capbench("correlate", "--all-protocols", "-d", EXPERT, "--bootstrap", "100").failure.code == "conflict"
+    assert len({row.protocol for row in found.rankings}) > 1
+    with raises(cb.UsageError, "conflict", value="bootstrap"):
+        cb.correlate(EXPERT, "cider", all_protocols=True, bootstrap=100)
 
 
 def test_a_comparison_and_its_power(capbench: Capbench) -> None:

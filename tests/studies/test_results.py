@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from capbench.core.errors import DataError, ProtocolError, StatisticError, UsageError
+from capbench.core.errors import DataError, ProtocolError, StatisticError, StudyError
 from capbench.datasets.root import DataRoot, find_root
-from capbench.studies.all_protocols import (
-    SensitivityResult,
-    agreement_of_rankings,
-    plan_all_protocols,
-    rank_protocols,
-    ranks,
-)
+from capbench.studies.all_protocols import agreement_of_rankings, ranks
 from capbench.studies.item_scores import Collector, ItemScores, load_items, write_items
 from capbench.studies.plan import plan_study
-from capbench.studies.results import RESULT_SCHEMA_VERSION, StudyResult, load_result
+from capbench.studies.results import RESULT_SCHEMA_VERSION, Ranked, StudyResult, load_result
 from capbench.studies.run import run_plan
 from capbench.studies.scoring import no_progress
-from capbench.studies.study import BootstrapSettings, Study, TestSettings
+from capbench.studies.study import Study, TestSettings
 from tests.errors import raises
 from tests.studies.toys import HUMAN, LENGTHS, TOY, known
 
@@ -152,58 +147,60 @@ def test_a_file_that_is_none_is_refused_in_one_line(tmp_path: Path, content: str
 METRICS = ("tests.studies.toys:Length", "tests.studies.toys:Zigzag")
 
 
+ALL = Study("toy", "Toy", (TOY,), METRICS, all_protocols=True)
+DEFAULT = "toy/all/unaggregated-tau-c"
+
+
 @pytest.fixture
-def found(tmp_path: Path) -> SensitivityResult:
-    root = DataRoot(tmp_path, False, "test")
-    study = Study("toy", "Toy", (TOY,), METRICS, bootstrap=BootstrapSettings(100))
-    plan = plan_all_protocols(study, root)
-    return rank_protocols(plan, run_plan(plan, no_progress, test_groups=False))
+def found(tmp_path: Path) -> StudyResult:
+    return run_plan(plan_study(ALL, DataRoot(tmp_path, False, "test")), no_progress)
 
 
-def test_all_protocols_at_hand_are_there_and_the_others_are_named(found: SensitivityResult) -> None:
-    (toy,) = found.datasets
-    assert toy.default == "toy/all/unaggregated-tau-c"
+def ranked(found: StudyResult) -> dict[str, dict[str, Ranked]]:
+    rows: dict[str, dict[str, Ranked]] = {}
+    for row in found.rankings:
+        rows.setdefault(row.protocol, {})[row.column] = row
+    return rows
+
+
+def test_all_protocols_at_hand_are_there_and_the_others_are_named(found: StudyResult) -> None:
+    assert {row.protocol for row in found.rankings if row.default} == {DEFAULT}
     # Two selections have files, with eight correlations, two tie-calibrated and three plain accuracies each; the votes
     # 'other' have none.
-    assert len(toy.protocols) == 2 * (8 + 2 + 3)
-    assert {p.items for p in toy.protocols} == {"all", "drawn"}
-    missing = {m.protocol for m in found.result.missing}
+    assert len(ranked(found)) == 2 * (8 + 2 + 3)
+    assert {id_.split("/")[1] for id_ in ranked(found)} == {"all", "drawn"}
+    missing = {m.protocol for m in found.missing}
     assert "toy/gone/mean-tau-b" in missing
     assert "toy/all/other-strict" in missing
     assert len(missing) == 16 + 2 * 3
 
 
-def test_ranks_and_moves_follow_from_the_values(found: SensitivityResult) -> None:
-    (toy,) = found.datasets
-    base = next(p for p in toy.protocols if p.id == toy.default)
-    assert set(base.moves.values()) == {0}
-    assert base.tau == 1.0
-    for protocol in toy.protocols:
-        order = sorted(protocol.values.values(), reverse=True)
-        for name, value in protocol.values.items():
-            cell = known(found.result.cell(protocol.id, name))
-            assert cell.value == value
-            assert protocol.ranks[name] == order.index(value) + 1
-            assert protocol.moves[name] == base.ranks[name] - protocol.ranks[name]
-    assert any(any(p.moves.values()) for p in toy.protocols)
+def test_ranks_and_moves_follow_from_the_values(found: StudyResult) -> None:
+    base = ranked(found)[DEFAULT]
+    assert {(row.move, row.tau) for row in base.values()} == {(0, 1.0)}
+    for protocol, rows in ranked(found).items():
+        order = sorted((row.value for row in rows.values()), reverse=True)
+        for name, row in rows.items():
+            assert known(found.cell(protocol, name)).value == row.value
+            assert row.rank == order.index(row.value) + 1
+            assert row.move == base[name].rank - row.rank
+    assert any(row.move for row in found.rankings)
 
 
-def test_rankings_are_compared_by_tau_b(found: SensitivityResult) -> None:
-    (toy,) = found.datasets
-    columns = list(toy.protocols[0].values)
-    (default,) = (p for p in toy.protocols if p.id == toy.default)
-    for other in toy.protocols:
-        x, y = ([float(f"{p.values[c]:.12g}") for c in columns] for p in (default, other))
-        assert other.tau == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
+def test_rankings_are_compared_by_tau_b(found: StudyResult) -> None:
+    columns = list(found.columns)
+    for rows in ranked(found).values():
+        x, y = ([float(f"{of[c].value:.12g}") for c in columns] for of in (ranked(found)[DEFAULT], rows))
+        (tau,) = {row.tau for row in rows.values()}
+        assert tau == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
 
 
 def test_a_test_that_does_not_fit_every_protocol_is_refused(tmp_path: Path) -> None:
     root = DataRoot(tmp_path, False, "test")
-    protocol = f"{TOY}/all/mean-pearson"
-    study = Study("toy", "Toy", (protocol,), METRICS, compare=TestSettings("williams"))
+    study = Study("toy", "Toy", (f"{TOY}/all/mean-pearson",), METRICS, compare=TestSettings("williams"))
     assert plan_study(study, root)
-    with raises(UsageError, "conflict", value="williams"):
-        plan_all_protocols(study, root)
+    with pytest.raises(StudyError, match="williams"):
+        plan_study(replace(study, protocols=(TOY,), all_protocols=True), root)
 
 
 def test_equal_values_share_the_better_rank_and_one_metric_has_no_tau() -> None:
@@ -215,4 +212,4 @@ def test_equal_values_share_the_better_rank_and_one_metric_has_no_tau() -> None:
 
 def test_a_data_set_without_judgements_is_refused(tmp_path: Path) -> None:
     with raises(ProtocolError, "unsupported", value="nocaps"):
-        plan_all_protocols(Study("n", "n", ("nocaps",), METRICS), DataRoot(tmp_path, False, "test"))
+        plan_study(replace(ALL, protocols=("nocaps",)), DataRoot(tmp_path, False, "test"))
