@@ -155,10 +155,6 @@ class RunSettings(TypedDict, total=False):
     captions: Annotated[PathGiven | None, Help("Captions with splits, instead of the file's.", metavar="PATH")]
     vectors: Annotated[PathGiven | None, Help("Word vectors, instead of the file's.", metavar="FILE")]
     seed: Annotated[Seed | None, Help("Seed, instead of the file's; the folder is NAME-seedN.")]
-    variant: Annotated[
-        str | None,
-        Help("Row of the paper's Table 4, such as fier; the folder is NAME-ROW.", metavar="ROW"),
-    ]
 
 
 @strict

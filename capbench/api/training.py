@@ -79,20 +79,25 @@ def plan_training(
     changes: Sequence[str] = (),  # settings that override the file's, ``key=value``
 ) -> Plan:
     """Resolve a training."""
+    from pydantic import ValidationError
+
     from capbench.core.yaml import find_config
     from capbench.datasets.root import find_root
-    from capbench.training.settings import load_training
+    from capbench.studies.study import Problems
 
-    task, seed, variant, out = trainable(network), run.get("seed"), run.get("variant"), run.get("out")
-    if variant is not None:
-        check_choice("variant", variant, task.variants)
+    task, seed, out = trainable(network), run.get("seed"), run.get("out")
     given = {**(settings or {}), **{name: run.get(name) for name in ("features", "captions", "vectors", "seed")}}
     named = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
     changed = [f"{name}={json.dumps(value)}" for name, value in named.items() if value is not None]  # JSON is YAML
-    of_variant = task.variants.get(variant or "", ())
     file = find_config(os.fspath(config), "train", "training")
-    loaded = load_training(task.settings, file, [*of_variant, *changes, *changed])
-    name = "-".join([loaded.name, *([] if seed is None else [f"seed{seed}"]), *([] if variant is None else [variant])])
+    try:
+        loaded = task.settings.load(file, [*changes, *changed])
+    except ValidationError as error:
+        problems = Problems(file)
+        problems.add_invalid(error, task.settings)
+        problems.raise_if_any()
+        raise
+    name = loaded.name if seed is None else f"{loaded.name}-seed{seed}"
     return Plan(task, loaded, find_root(run.get("data")), Path("results/train") / name if out is None else Path(out))
 
 
@@ -131,7 +136,7 @@ def evaluate_model(
 ) -> dict[str, Any]:
     """Evaluate a trained network on a split, as ``capbench train NETWORK CONFIG --evaluate SPLIT`` does.
 
-    The result has the keys of the command's JSON. ``out``, ``seed`` and ``variant`` select the run folder as for
+    The result has the keys of the command's JSON. ``out`` and ``seed`` select the run folder as for
     :func:`train`; other inputs: :class:`capbench.api.arguments.EvaluationSettings`.
     """
     from capbench.training.trainer import Watcher

@@ -52,11 +52,11 @@ _NETWORKS = {  # first sentences of the help, and arguments of its example
 
 _EVALUATION = {"evaluate", "model", "vocabulary", "images", "folds"}
 _IDLE = {
-    "scan": {"vectors", "variant"},
+    "scan": {"vectors"},
     "faier": {"vectors", "vocabulary"},
-    "vilbert": {"vectors", "variant", *_EVALUATION},
-    "nneval": {"features", "variant", *_EVALUATION},
-    "leic": {"vectors", "variant", *_EVALUATION},
+    "vilbert": {"vectors", *_EVALUATION},
+    "nneval": {"features", *_EVALUATION},
+    "leic": {"vectors", *_EVALUATION},
 }
 """Options that do nothing for a network; its command does not have them. Its task would know, but loads PyTorch."""
 

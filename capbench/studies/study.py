@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Required, Self, get_args, 
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     SkipValidation,
@@ -65,22 +66,29 @@ def problems_in(error: ValidationError, kind: type[Any], owner: str = "") -> Ite
     """Wrong values that pydantic found in the fields of ``kind``, by place: ``bootstrap.resamples=50: should be …``."""
     for details in error.errors(include_url=False):
         place = [str(part) for part in details["loc"] if not str(part).startswith(("function-", "constrained-"))]
-        name, value, known = place[-1], details["input"], get_type_hints(kind)
+        name, value, known = place[-1] if place else "", details["input"], _known(kind)
         of = ".".join([*filter(None, [owner]), *place[:-1]])
         path = f"{of}.{name}".strip(".")
-        if details["type"] == "unexpected_keyword_argument":
-            options = get_type_hints(_section(known[place[0]])) if len(place) > 1 else known
-            yield f"{of} has no option '{name}'. {suggest(name, [*options])}", "unknown-option", name
+        if details["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+            options = _known(_section(known[place[0]])) if len(place) > 1 else known
+            yield f"{of or 'the file'} has no option '{name}'. {suggest(name, [*options])}", "unknown-option", name
         elif details["type"] == "missing":
             yield f"the key '{path}' is missing", "missing-key", name
         else:
             words = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
-            told = words if details["type"] == "value_error" else f"{path}={str(value)[:80]}: {words}"
+            told = words if details["type"] == "value_error" else f"{path}={' '.join(str(value).split())[:80]}: {words}"
             yield told, "wrong-value", value
 
 
+def _known(kind: type[Any]) -> dict[str, Any]:
+    """The annotations of settings by their keys."""
+    if issubclass(kind, BaseModel):
+        return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
+    return get_type_hints(kind)
+
+
 def _section(annotation: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, Settings):
+    if isinstance(annotation, type) and issubclass(annotation, Settings | BaseModel):
         return annotation
     return next(filter(None, map(_section, get_args(annotation))), None)
 
@@ -366,6 +374,11 @@ class Problems:
         self.path = path
         self.found: dict[str, tuple[str, object]] = {}
         self.errors: list[CapbenchError] = []
+
+    def add_invalid(self, error: ValidationError, kind: type[Any]) -> None:
+        """Add the wrong values that pydantic found in the fields of ``kind``."""
+        for problem in problems_in(error, kind):
+            self.add(*problem)
 
     def add(self, problem: str, code: str = "invalid", value: object = None) -> None:
         """Add a problem, once."""

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from capbench.core.errors import suggest
 from capbench.core.yaml import read_yaml
 from capbench.metrics.from_file import ScoresEntry
-from capbench.studies.study import NO_KEYS, TASKS, Problems, Study, problems_in
+from capbench.studies.study import NO_KEYS, TASKS, Problems, Study
 
 SCHEMA_VERSION = 1
 _KEYS = tuple(entry.name for entry in fields(Study) if entry.name not in NO_KEYS)
@@ -37,8 +37,7 @@ def load_study(path: str | os.PathLike[str]) -> Study:
     try:
         study = TypeAdapter(Study).validate_python({**values, "path": os.fspath(path)})
     except ValidationError as error:
-        for problem in problems_in(error, Study):
-            problems.add(*problem)
+        problems.add_invalid(error, Study)
     problems.raise_if_any()
     assert study is not None
     return study

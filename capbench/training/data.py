@@ -20,12 +20,11 @@ from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import read_captions_file
 from capbench.features.records import RegionFeatures
 from capbench.features.store import open_store
-from capbench.text.vocabulary import SPECIAL, UNKNOWN, Vocabulary
+from capbench.text.vocabulary import SPECIAL, Vocabulary
 from capbench.training.settings import AtLeast2, Count, Names, Number, Section, Text, Training
 
-ROLES = ("train", "dev", "test")
-
-_USUAL = {"train": ("train", "restval"), "dev": ("dev", "val", "valid", "validation"), "test": ("test", "test_2016")}
+# Role → usual names of its splits.
+ROLES = {"train": ("train", "restval"), "dev": ("dev", "val", "valid", "validation"), "test": ("test", "test_2016")}
 Say = Callable[[str], None]
 T = TypeVar("T")
 
@@ -141,7 +140,7 @@ def read_pairs(config: Any, root: DataRoot | None, *roles: str) -> list[Pairs]:
         named = getattr(config.splits, role)
         for name in named or ():
             check_choice("split", name, known, DataError, path=path)
-        splits = named or [name for name in _USUAL[role] if name in known]
+        splits = named or [name for name in ROLES[role] if name in known]
         if not splits:
             message = f"has no split with a usual name for {role} (splits: {', '.join(known)})"
             hint = f"Name it in the training file, as 'splits: {{{role}: NAME}}'"
@@ -179,20 +178,35 @@ More = Callable[[RegionFeatures], Sequence[NDArray[Any]]]
 
 
 class Regions:
-    """Arrays of images by index, features first, in memory if they fit, otherwise read on request."""
+    """Arrays of a split's images by index, features first, in memory if they fit, otherwise read on request."""
 
-    def __init__(self, images: int, read: Callable[[int], Sequence[NDArray[Any]]], memory_mb: float) -> None:
-        self._read = read  # returns the arrays of an image
+    def __init__(self, config: CaptionTraining, root: DataRoot | None, pairs: Pairs, more: More | None = None) -> None:
+        store = open_store(locate(config.features, root, "features"))
+        store.require(pairs.images)
+        counts = [store.regions(image) for image in pairs.images]
+        low, n, dtype = min(counts), config.regions or max(counts), np.dtype(store.header.dtype)
+        if low < n:
+            image = pairs.images[counts.index(low)]
+            message = f"image '{image}' has {low} regions, but training requires {n} of every image"
+            hint = f"Set 'regions: {low}' in the training file to use the first ones, or extract a fixed number"
+            raise FeatureError(message, code="too-few", value=image, path=store.paths[0], hint=hint)
+
+        def read(image: int) -> list[NDArray[Any]]:
+            regions = store[pairs.images[image]]
+            return [regions.features[:n].astype(dtype), *(part[:n] for part in (more(regions) if more else ()))]
+
+        self._read = read
         self._lock = threading.Lock()  # the prefetching thread and evaluations both use HDF5
-        first = read(0)
+        self.kind, self.signature = store.fingerprint.kind, store.signature()
+        first, images = read(0), len(counts)
         self.shape = (images, *first[0].shape)  # (images, regions, columns)
-        self.in_memory = images * sum(array.nbytes for array in first) <= memory_mb * 2**20
+        self.in_memory = images * sum(array.nbytes for array in first) <= config.memory_mb * 2**20
         self._held: list[Tensor] = []
         if self.in_memory:
             self._held = [torch.from_numpy(np.empty((images, *array.shape), array.dtype)) for array in first]
-            for image in range(images):
-                for held, array in zip(self._held, read(image), strict=True):
-                    held[image] = torch.from_numpy(array)
+            for place in range(images):
+                for held, array in zip(self._held, read(place), strict=True):
+                    held[place] = torch.from_numpy(array)
 
     def take(self, images: Sequence[int] | NDArray[np.int64]) -> list[Tensor]:
         """(b, regions, columns) float32 features of some images, and what else the network reads of them."""
@@ -211,30 +225,6 @@ class Regions:
         return np.asarray(total / (self.shape[0] * self.shape[1]), dtype=np.float32)
 
 
-def open_regions(
-    config: CaptionTraining, root: DataRoot | None, pairs: Pairs, more: More | None = None
-) -> tuple[Regions, str, str]:
-    """The features of a split's images, their kind, and a line that identifies them."""
-    store = open_store(locate(config.features, root, "features"))
-    store.require(pairs.images)
-    counts = [store.regions(image) for image in pairs.images]
-    low, n, dtype = min(counts), config.regions or max(counts), np.dtype(store.header.dtype)
-    if low < n:
-        image = pairs.images[counts.index(low)]
-        message = f"image '{image}' has {low} regions, but training requires {n} of every image"
-        hint = f"Set 'regions: {low}' in the training file to use the first ones, or extract a fixed number"
-        raise FeatureError(message, code="too-few", value=image, path=store.paths[0], hint=hint)
-
-    def read(image: int) -> list[NDArray[Any]]:
-        regions = store[pairs.images[image]]
-        return [regions.features[:n].astype(dtype), *(part[:n] for part in (more(regions) if more else ()))]
-
-    return Regions(len(counts), read, config.memory_mb), store.fingerprint.kind, store.signature()
-
-
-# Words.
-
-
 def build_vocabulary(texts: Iterable[str], min_count: int, say: Say) -> Vocabulary:
     """The words that occur so often."""
     vocabulary = Vocabulary.build(texts, min_count)
@@ -243,10 +233,3 @@ def build_vocabulary(texts: Iterable[str], min_count: int, say: Say) -> Vocabula
         raise DataError(message, code="too-few", value=min_count, hint=hint)
     say(f"vocabulary: {len(vocabulary):,} words")
     return vocabulary
-
-
-def drop_words(ids: Tensor, rate: float, rng: np.random.Generator) -> Tensor:
-    """Replace each word of (b, m) ids by ``<unk>`` with a probability; special words have lower numbers and stay."""
-    if not rate:  # draws nothing
-        return ids
-    return torch.where((ids > UNKNOWN) & torch.from_numpy(rng.random(tuple(ids.shape)) < rate), UNKNOWN, ids)

@@ -20,9 +20,9 @@ from capbench.core.machine import choose_device
 from capbench.datasets.root import DataRoot
 from capbench.features.shown import MEAN_KEY, mean_to_text
 from capbench.stats.retrieval import RECALLS
-from capbench.text.vocabulary import Vocabulary
+from capbench.text.vocabulary import UNKNOWN, Vocabulary
 from capbench.training import data, settings
-from capbench.training.data import More, Regions, open_regions
+from capbench.training.data import More, Regions
 from capbench.training.trainer import B, Bar, M, Measurement, Task, Watcher, adam
 from capbench.weights.training_files import KEY
 
@@ -55,6 +55,13 @@ class DropoutOptions(settings.Section):
     regions: settings.Fraction = 0.0  # components of the region features
     words: settings.Fraction = 0.0  # words, which become <unk>; not <start> and <end>
     embedding: settings.Fraction = 0.0  # components of the word vectors that go into the GRU
+
+    def drop_words(self, ids: Tensor, rng: np.random.Generator) -> Tensor:
+        """Replace words of (b, m) ids by ``<unk>`` at random; special words have lower numbers and stay."""
+        if not self.words:  # draws nothing
+            return ids
+        dropped = torch.from_numpy(rng.random(tuple(ids.shape)) < self.words)
+        return torch.where((ids > UNKNOWN) & dropped, UNKNOWN, ids)
 
 
 class MatchingTraining(data.CaptionTraining):
@@ -98,15 +105,6 @@ def info_nce(scores: Tensor, temperature: float = 0.1) -> Tensor:
     return (cross_entropy(logits, partners) + cross_entropy(logits.t(), partners)) / 2
 
 
-def recall_line(entry: Mapping[str, Any]) -> str:
-    """Recalls and median ranks in both directions."""
-    parts = []
-    for direction in ("image_to_text", "text_to_image"):
-        recalls = ", ".join(f"R@{k} {entry[direction][f'r@{k}']:.1f}" for k in RECALLS)
-        parts.append(f"{direction.replace('_', ' ')} {recalls}, median rank {entry[direction]['median_rank']:.1f}")
-    return f"{'; '.join(parts)}; recall sum {entry['recall_sum']:.1f}"
-
-
 # Tasks.
 
 
@@ -114,25 +112,19 @@ class CaptionTask(Task[M, B]):
     """A task whose batches are captions with their images: reads both, with ``more`` of the images besides features."""
 
     def __init__(
-        self,
-        config: Any,
-        root: DataRoot | None,
-        device: torch.device,
-        watcher: Watcher,
-        more: More | None = None,
+        self, config: Any, root: DataRoot | None, device: torch.device, watcher: Watcher, more: More | None = None
     ) -> None:
         self.config, self.device = config, device
         self.train, self.dev_pairs = data.training_pairs(config, root, watcher.say)
         self.sample = self.dev_pairs.sample(config.evaluation.images, config.dev_captions())
-        self.regions, kind, named = open_regions(config, root, self.train, more)
-        self.dev_regions, *_ = open_regions(config, root, self.sample, more)
+        self.regions, self.dev_regions = (Regions(config, root, pairs, more) for pairs in (self.train, self.sample))
         where = "in memory" if self.regions.in_memory else "read batch by batch"
         n, each, columns = self.regions.shape
         watcher.say(f"features: {n:,} x {each} regions x {columns}, {where}")
         self.data = {"captions": self.train.fingerprint(), "dev captions": self.sample.fingerprint()}
-        self.data |= {"features": named, "regions": f"{each} x {columns}"}
+        self.data |= {"features": self.regions.signature, "regions": f"{each} x {columns}"}
         record = data.training_record(self.train, self.dev_pairs)
-        self._facts: dict[str, Any] = {"features": kind, KEY: record.to_json()}
+        self._facts: dict[str, Any] = {"features": self.regions.kind, KEY: record.to_json()}
         # A batch of 128 images takes 16 ms in memory and more from disk; SCAN's step takes 27 ms on a GPU.
         self.prefetch = device.type == "cuda" or not self.regions.in_memory
 
@@ -228,17 +220,24 @@ class MatchingTask(CaptionTask[M, B]):
         if (images := len(pairs.images)) % asked.folds:
             message = f"{images:,} images cannot be divided into {asked.folds} equal parts"
             raise UsageError(message, code="wrong-value", value=asked.folds, hint="Change --folds")
-        regions, kind, named = open_regions(config, asked.root, pairs, reader.more)
-        differs = None not in (loaded.features, kind) and loaded.features != kind
+        regions = Regions(config, asked.root, pairs, reader.more)
+        differs = None not in (loaded.features, regions.kind) and loaded.features != regions.kind
         if differs or regions.shape[2] != loaded.options.image_dim:
-            message = f"was trained on features of another kind ({loaded.features}) than these ({named})"
+            message = f"was trained on features of another kind ({loaded.features}) than these ({regions.signature})"
             hint = "Pass the features that it was trained on with --features"
-            raise ModelError(message, code="wrong-features", value=kind, path=loaded.path, hint=hint)
+            raise ModelError(message, code="wrong-features", value=regions.kind, path=loaded.path, hint=hint)
         split = Split(pairs, reader.encode(pairs.captions, loaded.vocabulary), regions, loaded.vocabulary)
         numbers = cls.recalls(loaded.network, split, config, asked.folds, asked.watcher.bar)
         return {"folds": asked.folds, **numbers, "sha256": loaded.sha256}
 
-    line = staticmethod(recall_line)
+    @staticmethod
+    def line(entry: Mapping[str, Any]) -> str:
+        """Recalls and median ranks in both directions."""
+        parts = []
+        for direction in ("image_to_text", "text_to_image"):
+            recalls = ", ".join(f"R@{k} {entry[direction][f'r@{k}']:.1f}" for k in RECALLS)
+            parts.append(f"{direction.replace('_', ' ')} {recalls}, median rank {entry[direction]['median_rank']:.1f}")
+        return f"{'; '.join(parts)}; recall sum {entry['recall_sum']:.1f}"
 
 
 # Similarities of every image with every caption of a split, block by block.

@@ -7,23 +7,13 @@ keys that the file omits keep these defaults. ``network`` may be an :class:`~cap
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_serializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_serializer, field_validator, model_validator
 
-from capbench.core.errors import StudyError, UsageError, suggest
+from capbench.core.errors import StudyError, UsageError
 from capbench.core.options import Options
 from capbench.core.yaml import parse_value, read_yaml
 
@@ -125,6 +115,28 @@ class Training(Section):
         options = asdict(network) if isinstance(network, Options) else network.model_dump(mode="json")
         return {key: value for key, value in options.items() if key not in self.measured}
 
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Self:
+        """Read a training file; ``changes`` are ``key=value`` with dotted keys, which override it.
+
+        Raises StudyError for a file or change that cannot be read, and pydantic's ValidationError for wrong settings.
+        """
+        raw = read_yaml(path, "a training file (a mapping with 'schema' and 'name')")
+        for change in changes:
+            key, equals, text = change.partition("=")
+            *sections, last = key.strip().split(".")
+            place = raw
+            for section in sections:
+                place = place.setdefault(section, {}) if isinstance(place, dict) else None
+            try:
+                if not equals or not isinstance(place, dict):
+                    raise ValueError
+                place[last] = parse_value(text)
+            except ValueError as error:
+                message, hint = f"'{change}' is not a change of a setting", "Example: optimiser.lr=0.001"
+                raise StudyError(message, code="wrong-format", value=change, path=path, hint=hint) from error
+        return cls.model_validate({str(key): value for key, value in raw.items()})
+
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON values, with all defaults."""
         return self.model_dump(mode="json", by_alias=True)
@@ -138,52 +150,3 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Convert nested mappings to one mapping with dotted keys."""
     parts = (flat(v, f"{prefix}{k}.") if isinstance(v, Mapping) else {f"{prefix}{k}": v} for k, v in nested.items())
     return {key: value for part in parts for key, value in part.items()}
-
-
-T = TypeVar("T", bound=Training)
-
-
-def load_training(kind: type[T], path: str | os.PathLike[str], changes: Sequence[str] = ()) -> T:
-    """Read a training file; ``changes`` are ``key=value`` with dotted keys, which override it."""
-    raw = read_yaml(path, "a training file (a mapping with 'schema' and 'name')")
-    for change in changes:
-        key, equals, text = change.partition("=")
-        *sections, last = key.strip().split(".")
-        place = raw
-        for section in sections:
-            place = place.setdefault(section, {}) if isinstance(place, dict) else None
-        try:
-            if not equals or not isinstance(place, dict):
-                raise ValueError
-            place[last] = parse_value(text)
-        except ValueError as error:
-            message, hint = f"'{change}' is not a change of a setting", "Example: optimiser.lr=0.001"
-            raise StudyError(message, code="wrong-format", value=change, path=path, hint=hint) from error
-    return parse_training(kind, raw, path)
-
-
-def parse_training(kind: type[T], raw: Mapping[Any, Any], path: str | os.PathLike[str] | None = None) -> T:
-    """Settings from a raw mapping; one StudyError reports all problems."""
-    try:
-        return kind.model_validate({str(key): value for key, value in raw.items()})
-    except ValidationError as error:
-        problems = [_problem(kind, problem) for problem in error.errors(include_url=False)]
-    listed = "; ".join(f"({i}) {problem}" for i, problem in enumerate(problems, 1))
-    message = problems[0] if len(problems) == 1 else f"{len(problems)} problems: {listed}"
-    raise StudyError(message, code="wrong-value", path=path)
-
-
-def _problem(kind: type[Section], problem: Any) -> str:
-    """One line on a problem that pydantic found."""
-    *sections, last = (str(key) for key in problem["loc"]) if problem["loc"] else [""]
-    place = ".".join([*sections, last])
-    if problem["type"] == "extra_forbidden":
-        for section in sections:
-            kind = type(kind.model_fields[section].default)
-        known = [field.alias or name for name, field in kind.model_fields.items()]
-        return f"there is no setting '{place}'. {suggest(last, known)}"
-    if problem["type"] == "missing":
-        return f"the key '{place}' is missing"
-    reason = problem["msg"].removeprefix("Value error, ")
-    value = re.sub(r"\s+", " ", str(problem["input"]))[:80]
-    return f"{place}={value}: {reason}" if place and problem["type"] != "value_error" else reason

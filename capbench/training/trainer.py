@@ -13,7 +13,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -78,7 +78,6 @@ class Task(ABC, Generic[M, B]):
 
     settings: ClassVar[type[Training]]
     metric: ClassVar[str]  # that uses the weights
-    variants: ClassVar[Mapping[str, Sequence[str]]] = {}  # published variants, by the settings that they change
     score: str  # number of an evaluation that selects the weights; higher is better
 
     model: M  # on its device; first weights are drawn on the CPU, so that a seed gives the same ones on every device
@@ -144,10 +143,8 @@ class Trained:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
-        model = None if self.model is None else str(self.model)
-        values = {**vars(self), "model": model, "seconds": round(self.seconds, 1)}
-        del values["run"]
-        return values
+        values = {key: value for key, value in vars(self).items() if key != "run"}
+        return {**values, "model": self.model and str(self.model), "seconds": round(self.seconds, 1)}
 
 
 def train(
@@ -227,6 +224,7 @@ class _Loop(Generic[M, B]):
     def __init__(self, config: Training, task: Task[M, B], run: Path, watcher: Watcher) -> None:
         self.config, self.task, self.folder, self.watcher = config, task, run, watcher
         self.network = task.model if config.ema is None else average_of(task.model)  # to evaluate and save
+        self.parts: list[Any] = [task.model, task.optimiser, self.network]
         self.planned = config.epochs * task.steps_per_epoch
         self.steps = min(self.planned, config.max_steps or self.planned)
         self.losses: list[float] = []  # since the last line of the log
@@ -238,7 +236,7 @@ class _Loop(Generic[M, B]):
 
     def run(self, state: Mapping[str, Any]) -> Trained:
         if state:
-            for part, kept in zip(self._parts(), state["parts"], strict=True):
+            for part, kept in zip(self.parts, state["parts"], strict=True):
                 part.load_state_dict(kept)
             vars(self).update((key, state[key]) for key in self.KEPT)
             self.begin -= state["seconds"]
@@ -253,25 +251,23 @@ class _Loop(Generic[M, B]):
                     self._train(advance)
             except _InterruptedError:
                 self._save()
-        model, digest = None, None
-        if self.ended:
-            model = self.folder / MODEL
-            if not model.is_file():
-                self._write_model()
-            digest = files.sha256_file(model)
+        model = self.folder / MODEL if self.ended else None
+        if model is not None and not model.is_file():
+            self._write_model()
+        digest = None if model is None else files.sha256_file(model)
         ended, seconds = self.ended or "interrupted", time.monotonic() - self.begin
         return Trained(self.folder, ended, self.step, self._epoch(), model, digest, self._chosen(), seconds)
-
-    def _parts(self) -> list[Any]:
-        return [self.task.model, self.task.optimiser, self.network]
 
     def _chosen(self) -> dict[str, Any]:
         return self.best if self.config.select == "best" else self.last
 
     def _train(self, advance: Callable[[int], None]) -> None:
-        config, batches = self.config, self._batches()
-        every = config.evaluation.every or self.task.steps_per_epoch
-        with contextlib.closing(prefetch(batches) if self.task.prefetch else batches) as feed:
+        config, task = self.config, self.task
+        every = config.evaluation.every or task.steps_per_epoch
+        now, first = divmod(self.step, task.steps_per_epoch)
+        epochs = range(now, config.epochs)
+        batches = (batch for epoch in epochs for batch in task.batches(epoch, first if epoch == now else 0))
+        with contextlib.closing(prefetch(batches) if task.prefetch else batches) as feed:
             while True:
                 if self.step != self.evaluated and (self.step % every == 0 or self.step == self.steps):
                     self._evaluate()
@@ -282,7 +278,7 @@ class _Loop(Generic[M, B]):
                 advance(1)
                 self.watcher.step(self.steps, self.step)
                 if self.step % config.log_every == 0:
-                    rate = self.task.optimiser.param_groups[0]["lr"]
+                    rate = task.optimiser.param_groups[0]["lr"]
                     self._log("step", loss=round(sum(self.losses) / len(self.losses), 6), lr=rate)
                     self.losses = []
                 if time.monotonic() - self.saved >= config.checkpoint_seconds:
@@ -291,22 +287,19 @@ class _Loop(Generic[M, B]):
         self._log("end", reason=self.ended)
         self._save()
 
-    def _batches(self) -> Generator[B]:
-        epoch, first = divmod(self.step, self.task.steps_per_epoch)
-        for number in range(epoch, self.config.epochs):
-            yield from self.task.batches(number, first if number == epoch else 0)
-
     def _learn(self, batch: B) -> None:
-        task = self.task
+        task, optimiser = self.task, self.config.optimiser
         state = np.random.SeedSequence((self.config.seed, 3, self.step)).generate_state(1, np.uint64)
         torch.manual_seed(int(state[0] >> np.uint64(1)))
+        # A linear warm-up times the share of the epoch.
+        share = optimiser.share(self.step // task.steps_per_epoch)
         for group in task.optimiser.param_groups:
-            group["lr"] = learning_rate(self.config, task.steps_per_epoch, self.step)
+            group["lr"] = optimiser.lr * share * min(1.0, (self.step + 1) / max(1, optimiser.warmup))
         task.model.train()
         loss = task.loss(batch, self.step)
         task.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(task.model.parameters(), self.config.optimiser.clip or math.inf)
+        norm = nn.utils.clip_grad_norm_(task.model.parameters(), optimiser.clip or math.inf)
         value, gradient = loss.item(), norm.item()
         if not math.isfinite(value + gradient):
             message = f"the loss is {value}, its gradient {gradient} at step {self.step + 1}: training has diverged"
@@ -369,7 +362,7 @@ class _Loop(Generic[M, B]):
         state = {"format": FORMAT, "settings": self.config.deciding(), "data": self.task.data}
         state |= {"seconds": time.monotonic() - self.begin, "log_bytes": (self.folder / LOG).stat().st_size}
         state |= {key: getattr(self, key) for key in self.KEPT}
-        state["parts"] = [part.state_dict() for part in self._parts()]
+        state["parts"] = [part.state_dict() for part in self.parts]
         path = self.folder / CHECKPOINT
         try:
             with files.atomic_write(path, "wb") as stream:
@@ -378,12 +371,6 @@ class _Loop(Generic[M, B]):
             message, hint = f"cannot be written ({str(error).splitlines()[0]})", "Free disk space and resume"
             raise UsageError(message, code="unwritable", path=path, hint=hint) from error
         self.saved = time.monotonic()
-
-
-def learning_rate(config: Training, steps_per_epoch: int, step: int) -> float:
-    """The learning rate at a step, counted from 0: linear warm-up times the share of the epoch."""
-    optimiser = config.optimiser
-    return optimiser.lr * optimiser.share(step // steps_per_epoch) * min(1.0, (step + 1) / max(1, optimiser.warmup))
 
 
 # The exponential average of a network's weights over its steps (Polyak and Juditsky 1992).

@@ -7,8 +7,17 @@ AGREEMENT = $(foreach references,one all none,$(RUNS:%=$(OUT)/$(references)-%/re
 include scripts/reproduce/rules.mk
 include scripts/reproduce/faier-references.mk
 
-define variant
+# $(call row,ROW,VARIANT,DRAW,MOST): the networks of a row; its variant, and the sampling and maximum number of references.
+define row
 $(T)/faier-flickr8k-$(1)-seed%/model.safetensors: $(PYR30)
-	$$(CAPBENCH) train faier faier-flickr8k --variant $(1) --seed $$* --features $$< --out $$(@D)
+	$$(CAPBENCH) train faier faier-flickr8k --set network.variant=$(2) --set references.draw=$(3) --set references.most=$(4) --seed $$* --features $$< --out $$(@D)
 endef
-$(foreach row,$(ROWS),$(eval $(call variant,$(row))))
+$(eval $(call row,fier,fier,all,4))
+$(eval $(call row,aier-4-ref,aier,all,4))
+$(eval $(call row,fier-aier-4-ref,fier+aier,all,4))
+$(eval $(call row,faier-rel-4-ref,faier-object,all,4))
+$(eval $(call row,faier-4-ref,faier,all,4))
+$(eval $(call row,faier-rel-1-ref,faier-object,all,1))
+$(eval $(call row,faier-1-ref,faier,all,1))
+$(eval $(call row,faier-rel-r-ref,faier-object,random,4))
+$(eval $(call row,faier-r-ref,faier,random,4))

@@ -28,8 +28,6 @@ def test_a_function_trains_what_the_command_trains(tmp_path: Path, monkeypatch: 
     assert (trained.step, trained.ended, sum(done)) == (2, "max_steps", 2)
     assert trained.model == Path("results/train/tiny-seed3/model.safetensors")
     assert trained.sha256 == sha256_file(trained.model)
-    with raises(capbench.UsageError, "unknown-name", value="faier-4-ref"):
-        capbench.train("scan", "tiny.yaml", variant="faier-4-ref")
 
 
 def test_features_of_others_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,12 +199,12 @@ models download pac-s-vit-b32 => missing-weights pac-s-vit-b32
 models combine a.pt b.pt --out e.json => missing-weights a.pt
 train scan --seed 1 => missing-option config
 train scan tiny.yaml => missing-file tiny.yaml
-train faier faier-flickr8k --variant row => unknown-name row
+train faier faier-flickr8k --variant fier => unknown-option --variant
 train nneval nneval-coco --features x => unknown-option --features
 train scan scan-flickr8k-grid --folds 5 => missing-option --folds
 train scan scan-flickr8k-grid --evaluate tset => unknown-name tset
 train scan scan-flickr8k-grid --evaluate test --restart => conflict
-train scan scan-flickr8k-grid --set lose.kind=hinge => wrong-value
+train scan scan-flickr8k-grid --set lose.kind=hinge => unknown-option lose
 train combination => missing-option
 train combination -m cider,rouge-l --folds 1 => wrong-value folds
 train combination -m cider,rouge-l --learner x => wrong-value learner

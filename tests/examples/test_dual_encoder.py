@@ -16,7 +16,6 @@ from capbench.features.store import open_store
 from capbench.metrics.needs import Resources
 from capbench.metrics.scan.files import load_scan
 from capbench.metrics.scan.train import ScanTask
-from capbench.training.settings import parse_training
 from capbench.training.trainer import Measurement, Trained, train
 from capbench.weights.ensembles import write_ensemble
 from capbench.weights.files import write_trained
@@ -53,7 +52,7 @@ def settings(world: Path, **changes: Any) -> DualEncoderTraining:
         "device": "cpu",
         "log_every": 2,
     }
-    return parse_training(DualEncoderTraining, {**raw, **changes})
+    return DualEncoderTraining.model_validate({**raw, **changes})
 
 
 def trained(world: Path, run: Path, **changes: Any) -> Trained:

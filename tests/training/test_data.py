@@ -14,9 +14,8 @@ from capbench.core.errors import DataError, FeatureError, MissingFeaturesError, 
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.text.vocabulary import pad_rows
-from capbench.training.data import CaptionTraining, Pairs, Regions, drop_words, open_regions, read_pairs
-from capbench.training.matching import LossOptions, hinge_loss, info_nce
-from capbench.training.settings import parse_training
+from capbench.training.data import CaptionTraining, Pairs, Regions, read_pairs
+from capbench.training.matching import DropoutOptions, LossOptions, hinge_loss, info_nce
 from tests.errors import raises
 from tests.training.world import make_world, settings
 
@@ -28,7 +27,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config_of(captions: Path, **splits: Any) -> CaptionTraining:
     raw = {"schema": 1, "name": "a", "captions": str(captions), "features": "f.h5", "splits": splits}
-    return parse_training(CaptionTraining, raw)
+    return CaptionTraining.model_validate(raw)
 
 
 def read(captions: Path, role: str, **splits: Any) -> Pairs:
@@ -92,17 +91,17 @@ def test_an_epoch_has_every_caption_once_in_an_order_of_its_own(world: Path, ord
 def test_dropped_words_are_unknown_and_special_ones_are_never_dropped() -> None:
     ids, lengths = pad_rows([[1, 10, 11, 12, 13, 2], [1, 14, 2]] * 50)
     assert (ids[1].tolist(), lengths[:2].tolist()) == ([1, 14, 2, 0, 0, 0], [6, 3])
-    dropped = drop_words(ids, 0.5, np.random.default_rng(4))
+    dropped = DropoutOptions(words=0.5).drop_words(ids, np.random.default_rng(4))
     changed = dropped != ids
     assert set(dropped[changed].tolist()) == {3}
     assert not changed[ids <= 2].any()  # <pad>, <start>, <end>
     assert 0.35 < changed.sum() / (ids > 2).sum() < 0.65
-    assert drop_words(ids, 0.0, np.random.default_rng(4)) is ids
+    assert DropoutOptions().drop_words(ids, np.random.default_rng(4)) is ids
 
 
 def regions_of(world: Path, role: str, **changes: object) -> Regions:
     config = settings(world, **changes)
-    return open_regions(config, None, read_pairs(config, None, role)[0], lambda of: (of.features[:, :1] * 2,))[0]
+    return Regions(config, None, read_pairs(config, None, role)[0], lambda of: (of.features[:, :1] * 2,))
 
 
 def test_features_read_batch_by_batch_are_those_in_memory(world: Path) -> None:
@@ -133,11 +132,11 @@ def test_images_with_unequal_numbers_of_regions_are_an_error(world: Path, tmp_pa
     config = settings(world, features=str(store))
     pairs = Pairs(("a", "b"), ("one", "two"), np.array([0, 1]), tmp_path)
     with raises(FeatureError, "too-few", path=store, value="a"):
-        open_regions(config, None, pairs)
+        Regions(config, None, pairs)
     config = settings(world, features=str(store), regions=2)
-    assert open_regions(config, None, pairs)[0].shape == (2, 2, 4)
+    assert Regions(config, None, pairs).shape == (2, 2, 4)
     with raises(MissingFeaturesError, "missing-features", path=store):
-        open_regions(config, None, replace(pairs, images=("a", "z")))
+        Regions(config, None, replace(pairs, images=("a", "z")))
 
 
 SCORES = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.5, 0.6], [0.2, 0.7, 0.4]], dtype=torch.float64)

@@ -1,27 +1,24 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from capbench.api.training import plan_training
 from capbench.core.errors import StudyError
 from capbench.core.yaml import shipped_files
 from capbench.metrics.registry import TRAINABLES, trainable
 from capbench.metrics.scan.train import ScanTraining
-from capbench.training.settings import load_training, parse_training
 from tests.errors import raises
 
 MINIMAL = "schema: 1\nname: one\ncaptions: c.json\nfeatures: f.h5\n"
 
 
 def load(path: Path, changes: Sequence[str] = ()) -> ScanTraining:
-    return load_training(ScanTraining, path, changes)
-
-
-def parse(raw: Mapping[str, object]) -> ScanTraining:
-    return parse_training(ScanTraining, {"schema": 1, "name": "a", "captions": "c", "features": "f", **raw})
+    return ScanTraining.load(path, changes)
 
 
 @pytest.fixture
@@ -31,7 +28,7 @@ def minimal(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_problem_is_reported_at_once() -> None:
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     raw: dict[str, Any] = {
         "schema": 2,
         "name": "a",
@@ -40,13 +37,15 @@ def test_every_problem_is_reported_at_once() -> None:
         "loss": {"temprature": 0.1, "margin": -1},
         "network": {"embed": 3, "image_dim": 4, "cross_attention": "i2i"},
     }
-    with raises(StudyError, "wrong-value") as caught:
-        parse_training(ScanTraining, raw)
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump(raw), encoding="utf-8")
+    with raises(StudyError, "invalid", path=path) as caught:
+        plan_training("scan", path, {})
     for part in (
         "schema=2: ",
-        "no setting 'feature'. Did you mean 'features'?",
+        "the file has no option 'feature'. Did you mean 'features'?",
         "the key 'features' is missing",
-        "no setting 'loss.temprature'. Did you mean 'temperature'?",
+        "loss has no option 'temprature'. Did you mean 'temperature'?",
         "loss.margin=-1: ",
         "network has no option 'embed'. Did you mean 'embed_dim'?",
         "'image_dim' is determined by the data",
@@ -62,7 +61,7 @@ def test_changes_replace_what_the_file_says(minimal: Path) -> None:
     assert (config.loss.temperature, config.seed, config.splits.dev) == (0.2, 7, ("val", "restval"))
     assert (config.splits.test, config.optimiser.clip, config.optimiser.lr_update) == (("t",), None, 15)
     assert (config.optimiser.lr, config.network.lambda_lse, config.network.embed_dim) == (0.0005, 5.0, 1024)
-    assert parse_training(ScanTraining, config.to_dict()) == config
+    assert ScanTraining.model_validate(config.to_dict()) == config
     for change in ("seed", "name.first=x", "seed='"):
         with raises(StudyError, "wrong-format", value=change):
             load(minimal, [change])
@@ -79,6 +78,6 @@ def test_shipped_files_are_valid() -> None:
     for network in TRAINABLES:
         for name, path in shipped.items():
             if name.startswith(f"{network}-"):
-                assert load_training(trainable(network).settings, path).name == name
+                assert trainable(network).settings.load(path).name == name
                 read += 1
     assert read == len(shipped) - 1  # that of a plug-in

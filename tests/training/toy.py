@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capbench.training.settings import AtLeast2, Count, OptimiserOptions, Training, parse_training
+from capbench.training.settings import AtLeast2, Count, OptimiserOptions, Training
 from capbench.training.trainer import Task, adam
 from capbench.weights.files import write_safetensors
 
@@ -78,4 +78,4 @@ class Toy(Task[nn.Sequential, Points]):
 
 def settings(**changes: Any) -> ToyTraining:
     raw = {"schema": 1, "name": "toy", "device": "cpu", "threads": 1, "epochs": 4, "log_every": 2, "ema": 0.8}
-    return parse_training(ToyTraining, {**raw, **changes})
+    return ToyTraining.model_validate({**raw, **changes})

@@ -11,7 +11,7 @@ import numpy as np
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.scan.train import ScanTraining
-from capbench.training.settings import Training, parse_training
+from capbench.training.settings import Training
 from capbench.training.trainer import Watcher
 
 T = TypeVar("T", bound=Training)
@@ -57,7 +57,7 @@ def make_world(folder: Path, regions: int = 3, seed: int = 5, *, boxes: bool = F
 def tiny(kind: type[T], world: Path, changes: Mapping[str, Any], **own: Any) -> T:
     raw = {"schema": 1, "name": "tiny", "captions": str(world / "world.json"), "features": str(world / "world.h5")}
     raw |= {"optimiser": {"lr": 0.01}, "epochs": 4, "threads": 1, "device": "cpu", "log_every": 2}
-    return parse_training(kind, {**raw, **own, **changes})
+    return kind.model_validate({**raw, **own, **changes})
 
 
 MATCHING: dict[str, Any] = {

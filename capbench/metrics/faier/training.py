@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from capbench.text import ptb
 from capbench.text.spice import scene_graph
 from capbench.text.spice.scene_graph import Triplet
 from capbench.text.vocabulary import Vocabulary, pad_rows
-from capbench.training import data, settings
+from capbench.training import settings
 from capbench.training.matching import (
     DropoutOptions,
     LossOptions,
@@ -43,22 +43,9 @@ from capbench.training.matching import (
     MatchingTraining,
     Reader,
     Split,
-    recall_line,
     similarity_matrix,
 )
 from capbench.training.trainer import Bar, Watcher
-
-TABLE_4 = {
-    "fier": ("fier", "all", 4),
-    "aier-4-ref": ("aier", "all", 4),
-    "fier-aier-4-ref": ("fier+aier", "all", 4),
-    "faier-rel-4-ref": ("faier-object", "all", 4),
-    "faier-4-ref": ("faier", "all", 4),
-    "faier-rel-1-ref": ("faier-object", "all", 1),
-    "faier-1-ref": ("faier", "all", 1),
-    "faier-rel-r-ref": ("faier-object", "random", 4),
-    "faier-r-ref": ("faier", "random", 4),
-}  # Row of Table 4 → variant of the network, sampling of references, and their maximum number
 
 
 class ReferenceOptions(settings.Section):
@@ -178,10 +165,6 @@ class FaierTask(MatchingTask[Faier, Batch]):
     load = FaierModel.load
     metric = "faier"
     config: FaierTraining
-    variants: ClassVar[Mapping[str, Sequence[str]]] = {
-        row: [f"network.variant={variant}", f"references.draw={draw}", f"references.most={most}"]
-        for row, (variant, draw, most) in TABLE_4.items()
-    }
 
     def __init__(self, config: FaierTraining, root: DataRoot | None, device: torch.device, watcher: Watcher) -> None:
         super().__init__(config, root, device, watcher)
@@ -193,7 +176,7 @@ class FaierTask(MatchingTask[Faier, Batch]):
         draws, drops = (np.random.default_rng((config.seed, stream, step)) for stream in (4, 2))
 
         def drop(ids: torch.Tensor) -> torch.Tensor:
-            return data.drop_words(ids, config.dropout.words, drops)
+            return config.dropout.drop_words(ids, drops)
 
         candidates = collate([captions[i] for i in chosen.tolist()], drop)
         if self.model.options.reads_references:
@@ -240,6 +223,6 @@ class FaierTask(MatchingTask[Faier, Batch]):
     @staticmethod
     def line(entry: Mapping[str, Any]) -> str:
         return "; ".join(
-            f"with {count(int(number), 'reference')}, {count(of['images'], 'image')}: {recall_line(of)}"
+            f"with {count(int(number), 'reference')}, {count(of['images'], 'image')}: {MatchingTask.line(of)}"
             for number, of in entry["by_references"].items()
         )

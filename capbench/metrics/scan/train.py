@@ -14,7 +14,6 @@ from capbench.metrics.scan.files import load_scan
 from capbench.metrics.scan.network import Scan, ScanOptions
 from capbench.stats.retrieval import retrieval
 from capbench.text.vocabulary import pad_rows
-from capbench.training.data import drop_words
 from capbench.training.matching import MatchingTask, MatchingTraining, Split, similarity_matrix
 from capbench.training.settings import Count, EvaluationOptions, OptimiserOptions
 from capbench.training.trainer import Bar
@@ -60,7 +59,7 @@ class ScanTask(MatchingTask[Any, Batch]):
 
     def batch(self, chosen: NDArray[np.int64], step: int) -> Batch:
         ids, lengths = pad_rows([self.captions[i] for i in chosen])
-        ids = drop_words(ids, self.config.dropout.words, np.random.default_rng((self.config.seed, 2, step)))
+        ids = self.config.dropout.drop_words(ids, np.random.default_rng((self.config.seed, 2, step)))
         (images,) = self.regions.take(self.train.image_of[chosen])
         pin = self.device.type == "cuda"  # a GPU copies from page-locked memory while it computes
         return Batch(images.pin_memory(), ids.pin_memory(), lengths) if pin else Batch(images, ids, lengths)

@@ -23,7 +23,7 @@ import torch
 from pydantic import InstanceOf
 
 from capbench.metrics.scan.train import Batch, ScanTask
-from capbench.training.matching import LossOptions, MatchingTraining, info_nce, recall_line
+from capbench.training.matching import LossOptions, MatchingTraining, info_nce
 from capbench.training.settings import Count, EvaluationOptions, Positive
 from capbench_dual_encoder.files import load_dual_encoder
 from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
@@ -87,4 +87,4 @@ class DualEncoderTask(ScanTask):
     @staticmethod
     def line(entry: Mapping[str, Any]) -> str:
         """Recalls, and the temperature of a training."""
-        return recall_line(entry) + (f", temperature {entry['temperature']:.4f}" if "temperature" in entry else "")
+        return ScanTask.line(entry) + (f", temperature {entry['temperature']:.4f}" if "temperature" in entry else "")

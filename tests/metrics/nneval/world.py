@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from capbench.metrics.nneval.training import NNEvalTraining
-from capbench.training.settings import parse_training
 from tests.metrics.nneval.stored import WORDS, write_vectors
 
 THINGS, DOINGS = WORDS[:2] + WORDS[7:12], ("runs", "sits")
@@ -54,4 +53,4 @@ def settings(world: Path, **changes: Any) -> NNEvalTraining:
         "device": "cpu",
         "threads": 1,
     }
-    return parse_training(NNEvalTraining, {**raw, **changes})
+    return NNEvalTraining.model_validate({**raw, **changes})
