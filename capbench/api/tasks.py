@@ -69,14 +69,6 @@ def plan_task(
     return replace(plan, requests=tuple(able)), settings, waiting
 
 
-def _changed(task: TaskType, changes: type[Any], inputs: Inputs) -> TaskType:
-    """A task with those of its settings that are among the inputs. Raises UsageError."""
-    names = {"sample_size": "images"}  # the input 'images' is the folder of the pictures
-    given = {names.get(name, name): inputs[name] for name in changes.__annotations__ if name in inputs}
-    paths = {name: os.fspath(value) for name, value in given.items() if isinstance(value, os.PathLike)}
-    return task.read(task.key, {**vars(task), **given, **paths})
-
-
 class RetrievalInputs(CachedInputs, RetrievalChanges, total=False):
     """Inputs of the metrics, captions and images."""
 
@@ -101,7 +93,10 @@ def retrieve(
     if study is not None:
         refuse_with_study({"metrics": asked(metrics, inputs.get("version"))}, caller)
         plan, task, missing = plan_task(os.fspath(study), RetrievalTask, inputs, texts(without), caller)
-    task = _changed(task, RetrievalChanges, inputs)
+    given = {name: value for name, value in inputs.items() if name in RetrievalChanges.__annotations__}
+    given["captions"] = os.fspath(inputs.get("captions", task.captions))
+    given["images"] = given.pop("sample_size", task.images)  # the input 'images' is the folder of the pictures
+    task = task.read(task.key, {**vars(task), **given})
     of_file = Path(task.captions).exists()
     if study is None:
         refuse_without(texts(without), caller)

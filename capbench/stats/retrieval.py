@@ -49,11 +49,8 @@ def ranks(
 def retrieval(
     similarities: NDArray[np.floating[Any]], image_of: NDArray[np.integer[Any]], folds: int = 1
 ) -> dict[str, Any]:
-    """R@1, R@5, R@10, median and mean rank in both directions, and the sum of all recalls, the criterion for choosing
-    models, to six decimals, as JSON; arguments as of :func:`ranks`.
-
-    ``image_to_text``: an image is the query, and its captions are the right answers; ranks are those of a query's first
-    right answer, from 1.
+    """R@1, R@5, R@10, median and mean rank in both directions (``image_to_text``: images are queries), and the sum of
+    all recalls, the criterion for choosing models, to six decimals, as JSON; arguments as of :func:`ranks`.
 
     With ``folds``, the images are split in order into equal parts, of which their number must be a multiple, and the
     results are means over the parts (COCO's 5,000 test images are often reported as five times 1,000).

@@ -14,7 +14,7 @@ import numpy as np
 
 from capbench.core.errors import DataError
 from capbench.core.plugins import stdout_to_stderr
-from capbench.core.records import FloatArray, Item
+from capbench.core.records import Item
 from capbench.core.typed_json import Tidy
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
@@ -47,7 +47,6 @@ def draw_gallery(captions: Mapping[str, Sequence[str]], task: RetrievalTask) -> 
         message = f"there are {len(captions)} images, and retrieval requires at least two"
         raise DataError(message, code="too-few", value=len(captions), hint="Choose other captions")
     count, least = min(task.images, len(captions)), task.references + 1
-    rests = {"one": "the next one is query and gallery", "rest": "the others are queries and gallery"}
     by_id = sorted(captions)
     drawn = {by_id[place] for place in np.random.default_rng(task.seed).permutation(len(by_id))[:count].tolist()}
     items: list[Item] = []
@@ -57,12 +56,13 @@ def draw_gallery(captions: Mapping[str, Sequence[str]], task: RetrievalTask) -> 
                 message = f"the image '{image}' has {len(texts)} caption(s), and {least} are required"
                 hint = f"Choose {len(texts) - 1} references" if len(texts) > 1 else "Leave the image out"
                 raise DataError(message, code="too-few", value=image, hint=hint)
-            queries = texts[least - 1 : least if task.gallery == "one" else None]
-            items += [Item(image, query, tuple(texts[: least - 1])) for query in queries]
-    drawn_of = f"{count:,} of {len(captions):,} images, drawn with seed {task.seed}"
-    sample = f"all {count:,} images" if count == len(captions) else drawn_of
+            queries = texts[task.references : least if task.gallery == "one" else None]
+            items += [Item(image, query, tuple(texts[: task.references])) for query in queries]
+    sample = f"{count:,} of {len(captions):,} images, drawn with seed {task.seed}"
+    sample = f"all {count:,} images" if count == len(captions) else sample
     first = f"the first {task.references} captions of an image are its references"
-    return items, f"{sample}; {first}, {rests[task.gallery]} ({len(items):,})"
+    others = "next one is query" if task.gallery == "one" else "others are queries"
+    return items, f"{sample}; {first}, the {others} and gallery ({len(items):,})"
 
 
 @stdout_to_stderr()
@@ -73,23 +73,19 @@ def metric_retrieval(
     resources: Resources | None = None,
     progress: ProgressFactory = no_progress,
 ) -> list[dict[str, Any]]:
-    """Score every caption against every image, and rank; columns that ignore references get none.
+    """Score every caption against every image, and rank.
 
-    Returns for each column ``metric`` (its name), ``title``, ``references`` (False if it gets none), ``signature``, and
+    Returns for each column ``metric`` (its name), ``title``, ``references`` (True if it uses them), ``signature``, and
     the results of :func:`~capbench.stats.retrieval.retrieval`.
     """
-    metric = request.make(complete(resources))
+    metric, free = request.make(complete(resources)), request.ignores_references
+    if free.issuperset(row.key.column for row in request.rows):
+        items = [replace(item, references=()) for item in items]
     places = {image: place for place, image in enumerate(dict.fromkeys(item.image for item in items))}
     image_of = np.array([places[item.image] for item in items])
-    columns, free = {row.key.column for row in request.rows}, request.ignores_references
-    bare = [replace(item, references=()) for item in items]
-    metric.prepare(bare if columns <= free else items)
-    matrices: dict[str, FloatArray] = {}
-    for gallery, scored in ((bare, columns & free), (items, columns - free)):
-        if scored:
-            with progress(f"{request.label}, {len(places):,} images", len(places) * len(items)) as step:
-                of_gallery = metric.matrix(gallery, step)
-            matrices |= {column: of_gallery[column] for column in scored}
+    metric.prepare(items)
+    with progress(f"{request.label}, {len(places):,} images", len(places) * len(items)) as step:
+        matrices = metric.matrix(items, step)
     return [
         {
             "metric": row.name,

@@ -76,7 +76,7 @@ def test_pairs_are_scored_as_any_items_are() -> None:
             }
 
 
-def test_a_column_that_looks_at_no_references_gets_none(made: Files) -> None:
+def test_a_column_that_ignores_references_has_the_scores_without_them(made: Files) -> None:
     images = sorted({item.image for item in ITEMS})
     items = [Item(i, item.candidate, (f"a dog {i}",)) for i, item in zip(images, ITEMS, strict=False)]
     (request,) = resolve_metrics(["tiger.grounding", "tiger.tiger"])
