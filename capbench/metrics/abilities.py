@@ -18,7 +18,7 @@ class ReferenceSweep:
     items: tuple[Item, ...]  # (n) items with all their references, repeats included
     # for each draw and item, indices of the item's references (from 0) in the order in which they are added
     orders: tuple[tuple[tuple[int, ...], ...], ...]
-    counts: tuple[int, ...]  # ascending numbers of references, each at least 1
+    counts: tuple[int, ...]  # ascending numbers of references, each at least 1 for :meth:`Metric.sweep`
 
     def subset(self, draw: int, count: int) -> tuple[Item, ...]:
         """Items with the first ``count`` references of a draw in its order, or with all if there are fewer."""

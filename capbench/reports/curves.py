@@ -23,7 +23,7 @@ def curve_tables(result: StudyResult, *, by_source: bool = False) -> list[Table]
             if rows:
                 title = ", ".join(filter(None, (info.dataset_title, detail[info.id], info.statistic, group)))
                 undefined = dict.fromkeys(f"{p.title}, {p.at}: {p.undefined}" for p in points if p.undefined)
-                notes = (f"{info.versioned_id}: {points[0].n:,} data points of {info.n_items:,} items", *info.notes)
+                notes = (f"{info.versioned_id}: {points[0].n:,} data points of {info.n_items:,} items",)
                 columns, head = tuple(map(Column, titles.values())), "references" if result.curves else "layer"
                 legend = spread(result, info)
                 made.append(Table(title, columns, tuple(rows), (), tuple(undefined), legend, notes=notes, head=head))

@@ -312,7 +312,8 @@ def write_result(result: StudyResult, folder: Path, *, by_source: bool = False) 
     """Write ``results.{json,csv,md,tex}`` into a folder, ``comparisons.csv`` if metrics were tested, ``rankings.csv``
     for all protocols and ``curves.{csv,svg}`` for curves, and return their paths; ``by_source``: also for groups."""
     pairs = csv_text(results.PAIR_COLUMNS, result.pairs()) if result.comparisons else ""
-    texts = {"results.csv": to_csv(result), "comparisons.csv": pairs, "rankings.csv": "", "curves.csv": ""}
+    texts = {"results.csv": to_csv(result), "comparisons.csv": pairs}
+    texts |= dict.fromkeys(("rankings.csv", "curves.csv", "curves.svg"), "")  # earlier ones belong to another run
     if result.rankings:
         from capbench.reports.sensitivity import rankings_csv
 

@@ -34,6 +34,8 @@ def test_references_prints_writes_and_its_json_is_drawn_again(capbench: Run) -> 
     assert capbench("figure", "curves", "curves/results.json", "--group", "MM", "-o", "group.png").code == 0
     assert capbench("figure", "curves", "curves/results.json", "-o", "again.svg").code == 0
     assert Path("again.svg").read_bytes() == Path("curves/curves.svg").read_bytes()
+    assert capbench("correlate", "-d", "pascal-50s", "-m", "bleu-1", "--out", "curves").code == 0
+    assert not any(Path("curves").glob("curves.*"))  # those of the earlier run
 
 
 def test_counts_and_sizes_are_parsed() -> None:
