@@ -40,19 +40,11 @@ def _caption(rated: RatedScores, about: str) -> str:
 def _panel(axes: Axes, rated: RatedScores, title: str, drawn: MetricStyle) -> None:
     scores = rated.scores[title]
     groups = by_rating(scores, rated.human)
-    places = range(len(groups))
-    parts = axes.violinplot(
-        [scores[rated.human == group.rating] for group in groups],
-        positions=list(places),
-        widths=0.85,
-        showextrema=False,
-    )
-    bodies: Any = parts["bodies"]
+    places = list(range(len(groups)))
+    of_groups = [scores[rated.human == group.rating] for group in groups]
+    bodies: Any = axes.violinplot(of_groups, places, widths=0.85, showextrema=False)["bodies"]
     for body in bodies:
-        body.set_facecolor(drawn.colour)
-        body.set_edgecolor(drawn.colour)
-        body.set_linewidth(0.6)
-        body.set_alpha(0.3)
+        body.set(facecolor=drawn.colour, edgecolor=drawn.colour, linewidth=0.6, alpha=0.3)
     means = [group.mean for group in groups]
     axes.plot(places, means, "-", marker=drawn.marker, color=drawn.colour, linewidth=1.3, markersize=4.5)
     axes.set_xticks(places, [f"{group.rating:.3g}\n{group.n:,}" for group in groups])
@@ -74,31 +66,26 @@ def score_groups_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
     styles = metric_styles(titles)
     with style(look):
         figure, (axes,) = new_figure(max(5.0, 1.6 + 0.28 * len(places) * max(2, len(titles))), 3.6, look=look)
-        for i, title in enumerate(titles):
-            axes.bar(
-                *(places + (i - (len(titles) - 1) / 2) * width, [100 * share for share in found.shares[title]]),
+        handles: list[Any] = []
+        for i, (title, shares) in enumerate(found.shares.items()):
+            bars = axes.bar(
+                places + (i - (len(titles) - 1) / 2) * width,
+                100 * np.array(shares),
                 width=width,
                 color=styles[title].colour,
                 hatch=styles[title].hatch,
                 edgecolor="white",
                 linewidth=0.4,
-                label=f"{title}: {100 * found.shares[title][equal]:.0f} % equal",
+                label=f"{title}: {100 * shares[equal]:.0f} % equal",
             )
-        axes.stairs(
-            *([100 * share for share in found.chance], np.arange(len(places) + 1) - 0.5),
-            color="#808080",  # visible on white and on the darkest bars
-            linewidth=1.2,
-            linestyle="--",
-            label="chance",
-        )
+            handles.append(bars)
+        edges, grey = np.arange(len(places) + 1) - 0.5, "#808080"  # visible on white and on the darkest bars
+        chance = 100 * np.array(found.chance)
+        handles.append(axes.stairs(chance, edges, color=grey, linewidth=1.2, linestyle="--", label="chance"))
         axes.set_xticks(places, [f"{d:+.3g}".replace("-", "−") if d else "0" for d in found.differences])
         axes.set_xlabel("score group minus human rating")
         axes.set_ylabel("share of data points, %")
         axes.grid(axis="y")
-        handles, labels = axes.get_legend_handles_labels()
-        # Matplotlib lists the line first; it belongs after the metrics.
-        order = sorted(range(len(labels)), key=lambda place: labels[place] == "chance")
-        shown = [handles[place] for place in order], [labels[place] for place in order]
-        figure.legend(*shown, loc="outside upper center", ncols=min(4, len(labels)))
+        figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
         about = "scores mapped onto the human scale by their rank"
         return finish(figure, _caption(rated, about), look)
