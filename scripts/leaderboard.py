@@ -105,7 +105,7 @@ def compute(
     if not cards:
         return board, None
     protocols = list(dict.fromkeys(task.spelled for task in _tasks(data, TASKS)))
-    inputs = MetricInputs(scores=score_entries(cards, shown=False), data=data)
+    inputs = MetricInputs(scores=score_entries(cards, twins=True), data=data)
     plan = plan_agreement(study_of(None, (), protocols, inputs, caller), inputs, caller, _PAIRED)
     columns = run_plan(plan, caller.progress, announce=caller.announce)
     return with_images(board, cards.values(), columns), columns
@@ -228,7 +228,7 @@ def stored_problems(folder: Path = FOLDER) -> list[str]:
         rows = {row.name for row in load_leaderboard(folder / "leaderboard.json").rows}
         known = load_result(folder / "columns.json").columns if cards else {}
         for path, card in cards.items():
-            shown = {name for name, about in card.columns.items() if about.shown}
+            shown = {name for name, about in card.columns.items() if not about.twin_of}
             problems += [f"{card.name}: the column '{c}' is not in leaderboard.json" for c in sorted(shown - rows)]
             problems += [f"the column '{c}' is not in columns.json" for c in card.columns.keys() - known]
             with gzip.open(path, "rt", encoding="utf-8") as stream:

@@ -26,13 +26,13 @@ def check_submission(
     The result has all protocols of the leaderboard whose items the score file covers; ``training`` is the overlap of
     the judged images with those of the card.
     """
-    place, card = submissions.load_submission(Path(path))
-    file, root = submissions.score_file(place, card), find_root(data)
+    place, file, card = submissions.load_submission(Path(path))
+    root = find_root(data)
     tasks = {task.spelled: task.protocol for task in resolve_tasks(load_tasks(COLUMNS), COLUMNS, root)}
     by_items = {spelled.rpartition("/")[0]: protocol for spelled, protocol in tasks.items()}
     covered = submissions.covered_items(file, card, by_items, root)
     trained_on = submissions.training_records(place, card, root)
-    scores = submissions.score_entries({file: card}, shown=False, trained_on=trained_on)
+    scores = submissions.score_entries({file: card}, twins=True, trained_on=trained_on)
     inputs: MetricInputs = {"scores": scores, "data": data}
     protocols = [spelled for spelled in tasks if spelled.rpartition("/")[0] in covered]
     study = replace(study_of(None, (), protocols, inputs, caller), title=card.title, sentinels=True, answers=False)

@@ -47,8 +47,7 @@ class CardColumn(Strict):
     seeds: tuple[int, ...] = ()
     networks: tuple[str, ...] = ()  # checksums
     image: Literal["own", "mean", "blank", "shuffled", "none"] = "own"  # what the networks see
-    twin_of: str = ""  # for a substitute image, the column with the caption's own
-    shown: bool = True  # as a row of the leaderboard
+    twin_of: str = ""  # for a substitute image, which is not a row of the leaderboard, the column with the own one
     reads_references: bool | None = None  # by default that of the twin, or else of the card
 
 
@@ -95,46 +94,45 @@ def load_card(path: str | os.PathLike[str], required: Sequence[str] = ()) -> Car
     return card
 
 
-def score_file(path: Path, card: Card) -> Path:
-    """The score file of a card with a path. Raises DataError if its SHA-256 is not that of the card."""
-    ((name, digest),) = card.files.items()
-    file = path.parent / name
-    if (found := sha256_file(file)) != digest:
-        message = f"was changed: its SHA-256 is {found}, but {path.name} has {digest}"
-        hint = "Restore the file, or correct the card"
-        raise DataError(message, code="damaged", value=found, path=file, hint=hint)
-    return file
-
-
-def read_cards(paths: Iterable[Path]) -> dict[Path, Card]:
-    """The cards at some paths by score file, in order. Errors: :func:`load_card`, :func:`score_file`."""
-    cards = {path: load_card(path, ["files"]) for path in sorted(paths)}
-    return {score_file(path, card): card for path, card in cards.items()}
+def read_cards(paths: Iterable[Path], required: Sequence[str] = ("files",)) -> dict[Path, Card]:
+    """The cards at some paths, in order, by score file. Raises DataError if its SHA-256 is not that of the card."""
+    cards = {}
+    for path in sorted(paths):
+        card = load_card(path, required)
+        ((name, digest),) = card.files.items()
+        file = path.parent / name
+        if (found := sha256_file(file)) != digest:
+            message = f"its SHA-256 is {found}, but {path.name} has {digest}"
+            raise DataError(message, code="damaged", value=found, path=file, hint="Restore it, or correct the card")
+        cards[file] = card
+    return cards
 
 
 def score_entries(
-    cards: Mapping[Path, Card], *, shown: bool = True, trained_on: Sequence[TrainingRecord] = ()
+    cards: Mapping[Path, Card], *, twins: bool = False, trained_on: Sequence[TrainingRecord] = ()
 ) -> list[ScoresEntry]:
-    """Cards by score file, as ``scores`` of :func:`capbench.leaderboard`: an entry for each column or shown row."""
+    """Cards by score file, as ``scores`` of a leaderboard; ``twins``: with columns of substitute images."""
     entries = []
     for path, card in cards.items():
         for name, column in card.columns.items():
             of_column = (column.reads_references, card.columns[column.twin_of or name].reads_references)
             reads = next((reads for reads in of_column if reads is not None), card.reads_references)
-            if column.shown or not shown:
+            if twins or not column.twin_of:
                 options = {"columns": name, "references": "checked" if reads else "ignored"}
                 title = column.title or card.title
                 entries.append(ScoresEntry(str(path), name, title, options, reads, card.uses_ratings, trained_on))
     return entries
 
 
-def load_submission(path: Path) -> tuple[Path, Card]:
-    """The path and content of the card of a submission, or of the folder with one card."""
+def load_submission(path: Path) -> tuple[Path, Path, Card]:
+    """The path of the card of a submission, or of the folder with one card, its score file, and its content."""
     cards = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     if len(cards) != 1:
         message = f"contains {len(cards)} cards (.yaml) instead of one"
         raise MissingFileError(message, path=path, hint=f"Write one card. {_HINT}")
-    return cards[0], load_card(cards[0], ["paper", "link", "licence", "training_data", "cost", "files"])
+    required = ("paper", "link", "licence", "training_data", "cost", "files")
+    ((file, card),) = read_cards(cards, required).items()
+    return cards[0], file, card
 
 
 def covered_items(file: Path, card: Card, protocols: Mapping[str, Protocol], root: DataRoot) -> list[str]:

@@ -121,7 +121,7 @@ def test_committed_numbers_hold(real_data: Path, board: Leaderboard) -> None:
     assert sum(len(row.ours) for row in again.rows) == 6
 
 
-TWINS = CARD.replace("{image: none}", "{}\n  words-mean: {image: mean, twin_of: words, shown: false}").replace(
+TWINS = CARD.replace("{image: none}", "{}\n  words-mean: {image: mean, twin_of: words}").replace(
     "kind: metric", "kind: network"
 )
 
@@ -139,7 +139,7 @@ def test_the_difference_from_a_substitute_image_is_that_of_the_values(tmp_path: 
     (tmp_path / "card.yaml").write_text(TWINS, "utf-8")
     script.add(tmp_path / "card.yaml", [tmp_path / "scores.csv"], sample_dir(), tmp_path / "results")
     cards = read_cards((tmp_path / "results" / "scores").glob("*.yaml"))
-    inputs = MetricInputs(scores=score_entries(cards, shown=False), data=sample_dir())
+    inputs = MetricInputs(scores=score_entries(cards, twins=True), data=sample_dir())
     plan = plan_agreement(study_of(None, (), [EXPERT], inputs, PYTHON), inputs, PYTHON, script._PAIRED)
     columns = run_plan(plan, no_progress)
     plain = capbench.leaderboard(

@@ -181,7 +181,7 @@ uses_ratings: false
 reads_references: false
 columns:
   net: {seeds: [1], networks: [abcd]}
-  net-mean: {seeds: [1], image: mean, twin_of: net, shown: false}
+  net-mean: {seeds: [1], image: mean, twin_of: net}
 """
 
 
@@ -199,7 +199,7 @@ def test_cards_become_score_files(tmp_path: Path) -> None:
     assert [(entry.label, entry.title, entry.options) for entry in shown] == [
         ("net", "A network", {"columns": "net", "references": "ignored"})
     ]
-    assert [entry.label for entry in score_entries(cards, shown=False)] == ["net", "net-mean"]
+    assert [entry.label for entry in score_entries(cards, twins=True)] == ["net", "net-mean"]
 
 
 def test_a_column_may_read_no_references_where_the_card_does_and_so_do_its_twins(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_column_may_read_no_references_where_the_card_does_and_so_do_its_twins
     text = f"{text.replace('net: {', 'net: {reads_references: false, ', 1)}  other: {{}}\n"
     found = {
         entry.label: (entry.reads_references, entry.options["references"])
-        for entry in score_entries(read_cards(stored(tmp_path, text)), shown=False)
+        for entry in score_entries(read_cards(stored(tmp_path, text)), twins=True)
     }
     assert found == {"net": (False, "ignored"), "net-mean": (False, "ignored"), "other": (True, "checked")}
 
@@ -222,7 +222,7 @@ def test_a_score_file_must_be_that_of_its_card(tmp_path: Path, content: str | No
 
 def test_a_wrong_card_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "card.yaml"
-    path.write_text(CARD.replace("twin_of: net,", "twin_of: other,", 1), "utf-8")
+    path.write_text(CARD.replace("twin_of: net", "twin_of: other"), "utf-8")
     with raises(DataError, "invalid"):
         load_card(path)
 
