@@ -92,6 +92,9 @@ class Combiner:
 
     def __call__(self, scored: Scored) -> Scored:
         """The scores with those of the combination; its training records are those of its metrics."""
+        for unscored in scored.unscored:
+            if not unscored.of_file:  # without this metric it would be another combination
+                raise unscored.error
         self.scored, self.rows = scored, scored.complete(self.plan.rows)
         self.unit, _ = photograph_codes(scored.draws[0].items)
         values, self.penalties = self.out_of_fold(self.rows, f"learning from {scored.dataset.name}")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from capbench.core.errors import ProtocolError, StatisticError
+from capbench.core.errors import MetricError, ProtocolError, StatisticError
 from capbench.core.progress import Progress
 from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings, photograph
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
 from capbench.metrics.combination import image_digest, write_combination
+from capbench.metrics.needs import Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scoring import score
 from capbench.stats.correlation import correlation
@@ -160,6 +161,19 @@ def test_metrics_have_the_numbers_of_compare_and_the_combination_those_of_its_sc
     means = judgements.ratings["rating"].value.reshape(120, 2).mean(axis=1)
     rho = correlation("spearman", scores, means).value
     assert number_in(result.comparison, "combination") == pytest.approx(rho, abs=1e-12)
+
+
+class Blind(Signal):
+    """Cannot score the data set."""
+
+    @classmethod
+    def check_items(cls, items: Sequence[Item], resources: Resources, options: Mapping[str, Any]) -> None:
+        raise MetricError("no features", code="missing-features")
+
+
+def test_a_metric_that_cannot_be_scored_is_not_left_out(root: DataRoot) -> None:
+    with raises(MetricError, "missing-features"):
+        combined(root, "Distance", "Blind")
 
 
 def test_a_drop_is_the_difference_to_the_combination_without_the_metric(root: DataRoot) -> None:
