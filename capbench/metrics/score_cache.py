@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,113 +26,135 @@ _MOST_NAMED = 5
 _LOOKED_UP_AT_ONCE = 65_536  # number of items whose cached rows are in memory as separate objects
 
 
-class Extraction:
-    """Statistics of distinct items under several metrics, each extracted once.
+class Extracted(NamedTuple):
+    """Distinct items, and by metric their (n, k) statistics with (n,) True for those from the cache."""
 
-    ``items``: all items, repeats included, for ``prepare``; ``documents``: all items of the data set, for corpus
-    statistics, if ``items`` are a part of them. ``distinct``: each item once; ``index``: (items) its index among these.
+    distinct: list[Item]  # each item once
+    place: IntArray  # (items,) index of each item, repeats included, among the distinct ones
+    statistics: list[tuple[FloatArray, FloatArray]]
+
+
+def extract(
+    metrics: Sequence[tuple[str, Metric]],  # with their labels
+    items: Sequence[Item],  # all items, repeats included
+    store: Cache,
+    progress: Progress = lambda _: None,
+    spread: Engine | None = None,
+    documents: Sequence[Item] | None = None,  # all items of the data set, if ``items`` are a part of them
+) -> Extracted:
+    """Extract the statistics of each distinct item once, batch by batch.
+
+    Metrics with slow work are last, so that an interruption loses little. Of these, other processes do the slow work
+    only; their statistics are extracted in this process.
     """
+    distinct, index = _distinct(items)
+    runs = _runs(metrics, items, distinct, index, store, progress, documents)
+    slow = _look_up(runs)
+    quick = [run for key, run in runs.items() if key not in slow]
+    here = [run for run in quick if not spread or any(isinstance(need, Scores) for need in run.metric.needs)]
+    if spread is not None:
+        _extract_on(spread, [run for run in quick if run not in here])
+    _extract(here)
+    for key, work in slow.items():
+        work.run_in(progress, runs[key].label, spread)
+    _extract([runs[key] for key in slow])
+    return Extracted(distinct, index, [_statistics(metric, runs) for _, metric in metrics])
 
-    def __init__(
-        self,
-        items: Sequence[Item],
-        store: Cache,
-        progress: Progress = lambda _: None,
-        spread: Engine | None = None,
-        documents: Sequence[Item] | None = None,
-    ) -> None:
-        self._items, self._store, self._progress = items, store, progress
-        self._spread, self._documents = spread, documents
-        self.distinct, self.index = _distinct(items)
-        self._repeats = np.bincount(self.index)
-        self._runs: dict[str, _Run] = {}
 
-    def add(self, metric: Metric, label: str, shown: int = 1) -> None:
-        """Prepare a metric, or the inputs of a combined one, whose items count ``shown`` times as progress."""
-        metric.prepare(self._items)
+def remaining_work(
+    metrics: Sequence[tuple[str, Metric]], items: Sequence[Item], store: Cache, documents: Sequence[Item] | None = None
+) -> tuple[SlowWork, ...]:
+    """The slow work that :func:`extract` would do."""
+    runs = _runs(metrics, items, *_distinct(items), store, lambda _: None, documents)
+    return tuple(_look_up(runs).values())
+
+
+def _runs(
+    metrics: Sequence[tuple[str, Metric]],
+    items: Sequence[Item],
+    distinct: Sequence[Item],
+    index: IntArray,
+    store: Cache,
+    progress: Progress,
+    documents: Sequence[Item] | None,
+) -> dict[str, _Run]:
+    """Prepared metrics, of combined ones their inputs, by the cache space of their statistics."""
+    runs: dict[str, _Run] = {}
+    repeats = np.bincount(index)
+
+    def add(metric: Metric, label: str, shown: int) -> None:
+        metric.prepare(items)
         if isinstance(metric, CombinedMetric):
             for place, input_metric in enumerate(metric.inputs()):
-                self.add(input_metric, input_metric.name, shown if place == 0 else 0)
+                add(input_metric, input_metric.name, shown if place == 0 else 0)
             return
-        if self._documents is not None and metric.corpus_id():
-            metric.prepare(self._documents)
+        if documents is not None and metric.corpus_id():
+            metric.prepare(documents)
         key = _space(metric)
-        if key not in self._runs:
-            self._runs[key] = _Run(metric, label, self.distinct, self._repeats, self._store, self._progress)
-        self._runs[key].shown += shown
+        if key not in runs:
+            runs[key] = _Run(metric, label, distinct, repeats, store, progress)
+        runs[key].shown += shown
 
-    def slow_work(self) -> dict[str, SlowWork]:
-        """Look up cached statistics; returns the remaining slow work by the metrics' keys."""
-        works = {key: run.look_up() for key, run in self._runs.items()}
-        return {key: work for key, work in works.items() if work is not None}
+    for label, metric in metrics:
+        add(metric, label, 1)
+    return runs
 
-    def run(self) -> None:
-        """Extract batch by batch, metrics with slow work last, so that an interruption loses little.
 
-        Other processes do the slow work only; the statistics of these metrics are extracted in this process.
-        """
-        slow = self.slow_work()
-        quick = [run for key, run in self._runs.items() if key not in slow]
-        here = [run for run in quick if not self._spread or any(isinstance(need, Scores) for need in run.metric.needs)]
-        if self._spread is not None:
-            self._extract_on(self._spread, [run for run in quick if run not in here])
-        self._extract(here)
-        for key, work in slow.items():
-            work.run_in(self._progress, self._runs[key].label, self._spread)
-        self._extract([self._runs[key] for key in slow])
+def _look_up(runs: Mapping[str, _Run]) -> dict[str, SlowWork]:
+    """Look up cached statistics; returns the remaining slow work by the metrics' keys."""
+    works = {key: run.look_up() for key, run in runs.items()}
+    return {key: work for key, work in works.items() if work is not None}
 
-    def _extract(self, runs: Sequence[_Run]) -> None:
-        for run, places in self._parts(runs):
-            items = [self.distinct[place] for place in places]
-            run.keep(places, run.metric.statistics(items, run.progress_of(places)))
 
-    def _extract_on(self, spread: Engine, runs: Sequence[_Run]) -> None:
-        """Extract in other processes, one unit of work for each batch; only this process stores."""
-        parts = list(self._parts(runs))
-        works = [(runs.index(run), [self.distinct[place] for place in places]) for run, places in parts]
-        failed: dict[int, str] = {}
-        opener = partial(_extractor, [run.metric for run in runs])
-        for unit, rows in spread.run(opener, works, memory_mb=_WORKER_MB) if works else ():
-            run, places = parts[unit]
-            if isinstance(rows, PartFailure):
-                failed[unit] = rows.reason
-                continue
-            run.keep(places, rows)
-            run.progress_of(places)(len(places))
-        if failed:
-            images = sorted({item.image for unit in failed for item in works[unit][1]})
-            raise UnfinishedError(
-                f"{len(failed):,} of {len(works):,} parts failed three times, of {len(images):,} images "
-                f"({', '.join(images[:_MOST_NAMED])}{', …' if len(images) > _MOST_NAMED else ''}): "
-                f"{next(iter(failed.values()))}",
-                value=images[0],
-                hint="Scores of the other parts are cached. Fix the cause and run the same command again",
-            )
+def _extract(runs: Sequence[_Run]) -> None:
+    for run, places in _parts(runs):
+        run.keep(places, run.metric.statistics(run.at(places), run.progress_of(places)))
 
-    def _parts(self, runs: Sequence[_Run]) -> Iterator[tuple[_Run, list[int]]]:
-        """Metrics with the indices of items to extract at once; metrics of equal batches alternate, to share work."""
-        by_kind: dict[tuple[int, bool], list[_Run]] = {}
-        for run in runs:
-            by_kind.setdefault((run.metric.batch_size, run.metric.by_image), []).append(run)
-        for kind, alike in by_kind.items():
-            for batch in batches(self.distinct, *kind):
-                left = ((run, [place for place in batch if not run.done[place]]) for run in alike)
-                yield from ((run, places) for run, places in left if places)
 
-    def of(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
-        """(n, k) statistics of the distinct items, and (n) True for those from the cache."""
-        if not isinstance(metric, CombinedMetric):
-            run = self._runs[_space(metric)]
-            return run.rows, run.known
-        columns: list[Mapping[str, FloatArray]] = []
-        known = np.ones(len(self.distinct), dtype=bool)
-        for input_metric in metric.inputs():
-            statistics, of_part = self.of(input_metric)
-            columns.append(input_metric.scores(statistics))
-            known &= of_part
-        combined = np.asarray(metric.combine_each(columns), dtype=np.float64)
-        _check_statistics(metric, combined, self.distinct)
-        return combined, known
+def _extract_on(spread: Engine, runs: Sequence[_Run]) -> None:
+    """Extract in other processes, one unit of work for each batch; only this process stores."""
+    parts = list(_parts(runs))
+    works = [(runs.index(run), run.at(places)) for run, places in parts]
+    failed: dict[int, str] = {}
+    opener = partial(_extractor, [run.metric for run in runs])
+    for unit, rows in spread.run(opener, works, memory_mb=_WORKER_MB) if works else ():
+        run, places = parts[unit]
+        if isinstance(rows, PartFailure):
+            failed[unit] = rows.reason
+            continue
+        run.keep(places, rows)
+        run.progress_of(places)(len(places))
+    if failed:
+        images = sorted({item.image for unit in failed for item in works[unit][1]})
+        raise UnfinishedError(
+            f"{len(failed):,} of {len(works):,} parts failed three times, of {len(images):,} images "
+            f"({', '.join(images[:_MOST_NAMED])}{', …' if len(images) > _MOST_NAMED else ''}): "
+            f"{next(iter(failed.values()))}",
+            value=images[0],
+            hint="Scores of the other parts are cached. Fix the cause and run the same command again",
+        )
+
+
+def _parts(runs: Sequence[_Run]) -> Iterator[tuple[_Run, list[int]]]:
+    """Metrics with the indices of items to extract at once; metrics of equal batches alternate, to share work."""
+    by_kind: dict[tuple[int, bool], list[_Run]] = {}
+    for run in runs:
+        by_kind.setdefault((run.metric.batch_size, run.metric.by_image), []).append(run)
+    for kind, alike in by_kind.items():
+        for batch in batches(alike[0].items, *kind):
+            left = ((run, [place for place in batch if not run.done[place]]) for run in alike)
+            yield from ((run, places) for run, places in left if places)
+
+
+def _statistics(metric: Metric, runs: Mapping[str, _Run]) -> tuple[FloatArray, FloatArray]:
+    """(n, k) statistics of the distinct items, and (n,) True for those from the cache."""
+    if not isinstance(metric, CombinedMetric):
+        run = runs[_space(metric)]
+        return run.rows, run.known
+    parts = [(of_input, *_statistics(of_input, runs)) for of_input in metric.inputs()]
+    combined = np.asarray(metric.combine_each([of.scores(rows) for of, rows, _ in parts]), dtype=np.float64)
+    _check_statistics(metric, combined, next(iter(runs.values())).items)
+    return combined, np.logical_and.reduce([known for *_, known in parts])
 
 
 def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:
@@ -195,12 +218,16 @@ class _Run:
         self.metric, self.label, self.shown = metric, label, 0
         self.known = np.zeros(len(items), dtype=bool)
         self.rows = np.empty((len(items), 0))
-        self._items, self._repeats, self._progress = items, repeats, progress
+        self.items, self._repeats, self._progress = items, repeats, progress
         self._store = store if may_be_cached(metric) else Cache("scores", enabled=False)
         self._space = _space(metric)
         self._keys = [metric.cache_key(item) for item in items]
         self.done = np.zeros(len(items), dtype=bool)
         self._part: Progress | None = None  # created when work begins, so that its time excludes waiting
+
+    def at(self, places: Sequence[int]) -> list[Item]:
+        """Some of the items."""
+        return [self.items[place] for place in places]
 
     def look_up(self) -> SlowWork | None:
         """Load cached statistics and open the metric for the other items; returns its slow work."""
@@ -219,20 +246,20 @@ class _Run:
         if self.metric.keeps_statistics and not may_be_cached(self.metric):
             message = f"scores of {self.metric.name} are not cached, because its code has no source file to sign"
             warnings.warn(message, CapbenchWarning, stacklevel=2)
-        left = [item for item, known in zip(self._items, self.known, strict=True) if not known]
+        left = [item for item, known in zip(self.items, self.known, strict=True) if not known]
         self.metric.open(left)
         return self.metric.slow_work(left)
 
     def keep(self, places: Sequence[int], extracted: FloatArray) -> None:
         """Store extracted statistics (places, k) in memory and in the cache."""
-        _check_statistics(self.metric, extracted, [self._items[place] for place in places])
+        _check_statistics(self.metric, extracted, self.at(places))
         self._set(places, extracted)
         rows = np.ascontiguousarray(extracted, dtype="<f8")
         self._store.put(self._space, ((self._keys[i], row.tobytes()) for i, row in zip(places, rows, strict=True)))
 
     def _set(self, places: Sequence[int], rows: FloatArray) -> None:
         if not self.done.any():
-            self.rows = np.empty((len(self._items), rows.shape[1]))
+            self.rows = np.empty((len(self.items), rows.shape[1]))
         if rows.shape[1] != self.rows.shape[1]:
             message = f"{self.metric.name} returned statistics of different widths under one signature"
             hint = "Clear the cache folder, or run with --no-cache"

@@ -31,7 +31,7 @@ from capbench.datasets.user.caption_warnings import caption_warnings
 from capbench.metrics.base import CombinedMetric, Metric
 from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Resources
-from capbench.metrics.score_cache import Extraction, check_finite
+from capbench.metrics.score_cache import check_finite, extract, remaining_work
 from capbench.metrics.score_files import COLUMNS
 
 if TYPE_CHECKING:
@@ -91,15 +91,9 @@ def score(
     places = {group: np.flatnonzero(groups == group) for group in dict.fromkeys(groups.tolist()) if group}
     group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
     with Cache("scores", enabled=cache) as store:
-        extraction = Extraction(items, store, progress or (lambda _: None), spread, documents)
-        distinct, index = extraction.distinct, extraction.index
-        metrics = [request.make(resources) for request in requests]
-        for request, metric in zip(requests, metrics, strict=True):
-            extraction.add(metric, request.label)
-        extraction.run()
-        for request, metric in zip(requests, metrics, strict=True):
-            statistics, known = extraction.of(metric)
-            label = request.label
+        metrics = [(request.label, request.make(resources)) for request in requests]
+        distinct, index, extracted = extract(metrics, items, store, progress or (lambda _: None), spread, documents)
+        for request, (label, metric), (statistics, known) in zip(requests, metrics, extracted, strict=True):
             columns = metric.scores(statistics)
             rows = statistics if len(distinct) == len(items) else statistics[index]  # without repeats, the same order
             totals = metric.corpus_scores(rows)
@@ -137,13 +131,10 @@ def slow_work(
         for request in requests:
             if not _may_be_slow(request.metric):
                 continue
-            metric = request.make(resources)
-            extraction = Extraction(items, store, documents=documents)
             # Prepares only the inputs with slow work: preparing the others may take long.
-            for plain in metric.plain_metrics():
-                if _may_be_slow(type(plain)):
-                    extraction.add(plain, request.label)
-            works[request.label] = tuple(extraction.slow_work().values())
+            plain = request.make(resources).plain_metrics()
+            slow = [(request.label, metric) for metric in plain if _may_be_slow(type(metric))]
+            works[request.label] = remaining_work(slow, items, store, documents)
     return {label: of_label for label, of_label in works.items() if of_label}
 
 
