@@ -19,6 +19,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    InstanceOf,
     SkipValidation,
     Strict,
     StringConstraints,
@@ -316,7 +317,7 @@ class Study:
     titles: dict[str, str] = field(default_factory=dict)  # by label
     without: tuple[str, ...] = ()  # labels, metrics or rows to leave out; their rows show this
     scores: Annotated[
-        tuple[SkipValidation[ScoresEntry], ...],
+        tuple[InstanceOf[ScoresEntry], ...],
         _written_as(list[Text | ScoresKeys]),
         Help("files of scores from elsewhere"),
     ] = ()
