@@ -11,7 +11,7 @@ LOWEST_VENV ?= .venv-lowest
 LOWEST_STAMP := $(LOWEST_VENV)/.capbench-installed
 # docs/cli/ is written with the newest typer and the schema with the newest pydantic; older ones write others.
 WITH_NEWEST := tests/cli/test_app.py::test_the_command_reference_is_up_to_date \
-  tests/studies/test_study_file.py::test_the_schema_of_the_documentation_is_that_of_the_models
+  tests/studies/test_study_file.py::test_the_schema_of_the_documentation_is_that_of_the_model
 # And once with the core alone, without any extra.
 CORE_VENV ?= .venv-core
 CORE_STAMP := $(CORE_VENV)/.capbench-installed
