@@ -16,7 +16,6 @@ from capbench.core.arguments import (
     BootstrapMethod,
     Correction,
     DataFolder,
-    Gallery,
     Help,
     KeepFirst,
     OpenShare,
@@ -206,10 +205,6 @@ class RetrievalChanges(TypedDict, total=False):
     seed: Annotated[Seed, Help("Seed of the sample of images. Default: 0.", metavar="N")]
     references: Annotated[
         int, Ge(1), Help("Number of captions per image that are references. Default: 4.", metavar="N")
-    ]
-    gallery: Annotated[
-        Gallery,
-        Help("Queries and gallery: all captions that are not references (default), or one per image."),
     ]
 
 

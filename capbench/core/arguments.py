@@ -86,8 +86,6 @@ Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
 SystemTest = Literal["permutation", "bootstrap"]
 Correction = Literal["holm", "bh", "none"]
 BootstrapMethod = Literal["percentile", "bca"]
-Gallery = Literal["rest", "one"]
-"""Captions of an image that are queries and gallery: all except the references, or the first of them."""
 Resamples = Annotated[int, Ge(FEWEST_RESAMPLES), Le(MOST_RESAMPLES)]
 Seed = Annotated[int, Ge(0)]
 OpenShare = Annotated[float, Gt(0), Lt(1)]  # A number between 0 and 1, exclusive

@@ -58,7 +58,6 @@ class CombinationResult(Tidy):
     images: int  # photographs with judgements
     on_pairs: bool  # the judgements are choices between two captions, not ratings
     penalty: float  # of the combination learned from all judgements
-    fold_penalties: tuple[float, ...]  # chosen without each fold
     parts: tuple[InputPart, ...]
     combination: CombinationFile | None  # learned from all judgements; None if one of its metrics cannot be saved
 
@@ -80,9 +79,7 @@ def learner_for(protocol: Protocol, learner: Learner | Literal["auto"]) -> Learn
 class Combiner:
     """Adds a combination to the scores of a study with one protocol: ``run_plan(plan, progress, extend=combiner)``."""
 
-    protocol: Protocol
     rows: list[Row]  # the combined metrics: those with scores of all items
-    penalties: tuple[float, ...]  # chosen without each fold
     scored: Scored  # with the combination's scores
 
     def __init__(self, plan: Plan, settings: Settings, progress: ProgressFactory) -> None:
@@ -97,7 +94,7 @@ class Combiner:
                 raise unscored.error
         self.scored, self.rows = scored, scored.complete(self.plan.rows)
         self.unit, _ = photograph_codes(scored.draws[0].items)
-        values, self.penalties = self.out_of_fold(self.rows, f"learning from {scored.dataset.name}")
+        values = self.out_of_fold(self.rows, f"learning from {scored.dataset.name}")
         signature, tables = self.signature(), []
         for table, of_draw in zip(scored.tables, values, strict=True):
             records = [record for row in self.rows for record in table.trained_on.get(row.key.label, ())]
@@ -129,14 +126,14 @@ class Combiner:
         first, second = np.concatenate(scores[:, pairs.first]), np.concatenate(scores[:, pairs.second])
         return Examples.of_pairs(first, second, np.tile(pairs.preferred, draws), np.tile(self.unit[pairs.first], draws))
 
-    def out_of_fold(self, rows: Sequence[Row], what: str) -> tuple[FloatArray, tuple[float, ...]]:
-        """(draws, items) scores of a combination of some metrics, and the penalties that were chosen for the folds."""
+    def out_of_fold(self, rows: Sequence[Row], what: str) -> FloatArray:
+        """(draws, items) scores of a combination of some metrics."""
         scores = self.scores(rows)
         captions, units = np.concatenate(scores), np.tile(self.unit, len(scores))
         titles = [row.title for row in rows]
         with self.progress(what, self.settings.folds) as step:
-            values, penalties = nested_scores(self.examples(scores), captions, units, self.settings, titles, step)
-        return values.reshape(len(scores), -1), penalties
+            values, _ = nested_scores(self.examples(scores), captions, units, self.settings, titles, step)
+        return values.reshape(len(scores), -1)
 
     def signature(self) -> str:
         """Everything that can change the scores: items and human side, not the statistic; a minus reverses a sign."""
@@ -177,7 +174,7 @@ def combine_metrics(
     scores = common_scores(tables, [_ROW])
     for row in rows if len(rows) > 1 else ():
         others = [other for other in rows if other is not row]
-        scores[row.name], _ = combiner.out_of_fold(others, f"without {row.title}")
+        scores[row.name] = combiner.out_of_fold(others, f"without {row.title}")
     data = agreement(combiner.protocol, judgements, scores, bootstrap.unit)
     drawn, parts = draw_bootstrap(data, **resampling), []
     for row, (weight, low, high) in zip(rows, weights, strict=True):
@@ -193,7 +190,6 @@ def combine_metrics(
         images=len(np.unique(examples.unit)),
         on_pairs=examples.target is None,
         penalty=penalty,
-        fold_penalties=combiner.penalties,
         parts=tuple(parts),
         combination=_file(combiner, examples, fit, penalty),
     )

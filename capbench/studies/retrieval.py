@@ -1,7 +1,7 @@
 """Retrieval with a metric: ranks images by their scores for a caption, and captions by their scores for an image.
 
-After FAIEr (Wang and others, CVPR 2021, Table 6): the first four of each image's captions are its references, and the
-others are queries and gallery. Any of an image's own captions is a correct answer.
+After FAIEr (Wang and others, CVPR 2021, Table 6): the first four of each image's captions are its references, and all
+others are queries and gallery, whose number the paper leaves open. Any of an image's own captions is a correct answer.
 """
 
 from __future__ import annotations
@@ -46,23 +46,19 @@ def draw_gallery(captions: Mapping[str, Sequence[str]], task: RetrievalTask) -> 
     if len(captions) < 2:
         message = f"there are {len(captions)} images, and retrieval requires at least two"
         raise DataError(message, code="too-few", value=len(captions), hint="Choose other captions")
-    count, least = min(task.images, len(captions)), task.references + 1
-    by_id = sorted(captions)
-    drawn = {by_id[place] for place in np.random.default_rng(task.seed).permutation(len(by_id))[:count].tolist()}
+    drawn = set(np.random.default_rng(task.seed).permutation(sorted(captions))[: task.images].tolist())
     items: list[Item] = []
     for image, texts in captions.items():
         if image in drawn:
-            if len(texts) < least:
-                message = f"the image '{image}' has {len(texts)} caption(s), and {least} are required"
-                hint = f"Choose {len(texts) - 1} references" if len(texts) > 1 else "Leave the image out"
-                raise DataError(message, code="too-few", value=image, hint=hint)
-            queries = texts[task.references : least if task.gallery == "one" else None]
-            items += [Item(image, query, tuple(texts[: task.references])) for query in queries]
-    sample = f"{count:,} of {len(captions):,} images, drawn with seed {task.seed}"
-    sample = f"all {count:,} images" if count == len(captions) else sample
+            if len(texts) <= task.references:
+                message = f"the image '{image}' has {len(texts)} caption(s), and {task.references + 1} are required"
+                raise DataError(message, code="too-few", value=image, hint="Choose fewer references")
+            references = tuple(texts[: task.references])
+            items += [Item(image, query, references) for query in texts[task.references :]]
+    sample = f"{len(drawn):,} of {len(captions):,} images, drawn with seed {task.seed}"
+    sample = f"all {len(drawn):,} images" if len(drawn) == len(captions) else sample
     first = f"the first {task.references} captions of an image are its references"
-    others = "next one is query" if task.gallery == "one" else "others are queries"
-    return items, f"{sample}; {first}, the {others} and gallery ({len(items):,})"
+    return items, f"{sample}; {first}, the others are queries and gallery ({len(items):,})"
 
 
 @stdout_to_stderr()

@@ -28,7 +28,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from capbench.core.arguments import BootstrapMethod, Correction, Gallery, Help, OpenShare, Resamples, Seed, Test, Unit
+from capbench.core.arguments import BootstrapMethod, Correction, Help, OpenShare, Resamples, Seed, Test, Unit
 from capbench.core.errors import CapbenchError, StudyError, UsageError, suggest
 from capbench.datasets.protocol import Protocol
 from capbench.metrics.from_file import ScoresEntry
@@ -202,7 +202,6 @@ class RetrievalTask(Task, key="retrieval", command="explore retrieve"):
     images: Annotated[Whole, Ge(2), Help("number of sampled images")] = 1000
     seed: _Seed = 0
     references: Annotated[Positive, Help("number of an image's captions, from the first, that are its references")] = 4
-    gallery: Gallery = "rest"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -84,7 +83,7 @@ class Card(Strict):
         return self
 
 
-def load_card(path: str | os.PathLike[str], required: Sequence[str] = ()) -> Card:
+def load_card(path: Path, required: Sequence[str] = ()) -> Card:
     """Read a card. Raises DataError, which names the first wrong key, or ``required`` ones without a value."""
     raw = read_yaml(path, "a card (a mapping with 'schema', 'name', 'columns')")
     card = validated(Card, raw, path, code="invalid", hint=_HINT)
@@ -130,8 +129,7 @@ def load_submission(path: Path) -> tuple[Path, Path, Card]:
     if len(cards) != 1:
         message = f"contains {len(cards)} cards (.yaml) instead of one"
         raise MissingFileError(message, path=path, hint=f"Write one card. {_HINT}")
-    required = ("paper", "link", "licence", "training_data", "cost", "files")
-    ((file, card),) = read_cards(cards, required).items()
+    ((file, card),) = read_cards(cards, ["paper", "link", "licence", "training_data", "cost", "files"]).items()
     return cards[0], file, card
 
 

@@ -165,7 +165,6 @@ explore examples faier-figure4 => missing-key image
 explore retrieve => missing-option
 explore retrieve faier-table6 -m cider => conflict
 explore retrieve faier-table1 => missing-key retrieval
-explore retrieve -m cider --gallery x => wrong-value gallery
 explore retrieve wrong.yaml => wrong-value 1
 explore words faier-table5 => missing-file
 explore words faier-figure5 => missing-key words
