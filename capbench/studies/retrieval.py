@@ -53,19 +53,15 @@ def draw_gallery(captions: Mapping[str, Sequence[str]], task: RetrievalTask) -> 
             if len(texts) <= task.references:
                 message = f"the image '{image}' has {len(texts)} caption(s), and {task.references + 1} are required"
                 raise DataError(message, code="too-few", value=image, hint="Choose fewer references")
-            references = tuple(texts[: task.references])
-            items += [Item(image, query, references) for query in texts[task.references :]]
+            items += [Item(image, query, tuple(texts[: task.references])) for query in texts[task.references :]]
     sample = f"{len(drawn):,} of {len(captions):,} images, drawn with seed {task.seed}"
-    sample = f"all {len(drawn):,} images" if len(drawn) == len(captions) else sample
-    first = f"the first {task.references} captions of an image are its references"
-    return items, f"{sample}; {first}, the others are queries and gallery ({len(items):,})"
+    return items, f"{sample}; the first {task.references} captions are references, the others queries and gallery"
 
 
 @stdout_to_stderr()
 def metric_retrieval(
     items: Sequence[Item],  # the queries, which are also the gallery
     request: MetricRequest,
-    *,
     resources: Resources | None = None,
     progress: ProgressFactory = no_progress,
 ) -> list[dict[str, Any]]:
