@@ -16,6 +16,8 @@ WITH_NEWEST := tests/cli/test_app.py::test_the_command_reference_is_up_to_date \
 CORE_VENV ?= .venv-core
 CORE_STAMP := $(CORE_VENV)/.capbench-installed
 SHELL := /bin/bash
+# Where this is set, each of the tests' processes would compile capbench anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Exit code 1 says that rows wait (TIGEr's for its model and features): the rest of the table is there.
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 

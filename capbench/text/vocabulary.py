@@ -57,11 +57,15 @@ def tokenize_caption(text: str) -> list[str]:
     >>> tokenize_caption('A dog (brown) runs. Mr. Day\\'s cat can\\'t.')
     ['a', 'dog', '(', 'brown', ')', 'runs', '.', 'mr.', 'day', "'s", 'cat', 'ca', "n't", '.']
     """
+    return list(_tokens(text.lower()))
+
+
+@functools.lru_cache(20_000)  # references come with each of their candidates and columns
+def _tokens(text: str) -> tuple[str, ...]:
     split, sentences = _tokenizers()
-    text = text.lower()
     if _INNER_END.search(text) is None:
-        return split(text)
-    return [token for sentence in sentences(text) for token in split(sentence)]
+        return tuple(split(text))
+    return tuple(token for sentence in sentences(text) for token in split(sentence))
 
 
 def tokenizer_version() -> str:
