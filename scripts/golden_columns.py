@@ -8,6 +8,7 @@ depends on its name and shape only.
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import hashlib
 import itertools
@@ -226,6 +227,7 @@ PARTS = {
 }
 
 
+@functools.cache
 def load(dataset: str) -> tuple[capbench.Judgements, dict[int, str]]:
     """Judgements, and ids by index of 200 items of images in an order of chance."""
     judgements = capbench.load(dataset)

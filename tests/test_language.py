@@ -57,7 +57,8 @@ def problems(paths: Iterable[Path]) -> Iterator[str]:
     """Each phrase found, with file, line and replacement."""
     for path in paths:
         text = path.read_text(encoding="utf-8")
-        found_here = {pattern: PHRASES[pattern] for pattern in PHRASES if re.search(pattern, text.lower())}
+        lower = text.lower()
+        found_here = {pattern: PHRASES[pattern] for pattern in PHRASES if re.search(pattern, lower)}
         for number, line in enumerate(text.splitlines() if found_here else (), start=1):
             for pattern, replacement in found_here.items():
                 if found := re.search(pattern, line, flags=re.IGNORECASE):

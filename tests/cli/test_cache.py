@@ -35,9 +35,9 @@ def test_scores_whose_checksum_is_wrong_are_computed_again(capbench: Callable[..
     "command",
     [
         "correlate -d flickr8k-expert -m bleu-4",
-        "compare bleu-4 rouge-l -d flickr8k-expert",
-        "rank bleu-4 rouge-l",
-        "figure forest bleu-4 rouge-l --out forest.svg",
+        "compare bleu-4 rouge-l -d flickr8k-expert --permutations 100",
+        "rank bleu-4 rouge-l --permutations 100",
+        "figure forest bleu-4 rouge-l --bootstrap 100 --out forest.svg",
         "train combination -m bleu-4 -m rouge-l -d flickr8k-expert",
     ],
 )

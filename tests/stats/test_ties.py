@@ -155,7 +155,7 @@ def results(made: Made, by: int) -> dict[str, Any]:
     return {name: value_or_code(call) for name, call in calls.items()}
 
 
-@settings(max_examples=35, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(whole_numbers())
 def test_decimals_give_what_whole_numbers_give(made: Made) -> None:
     expected = results(made, 1)

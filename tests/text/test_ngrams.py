@@ -112,7 +112,7 @@ def test_a_sweep_equals_scoring_anew_with_each_number_of_references(own_order: b
         max_size=12,
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_frequencies_are_those_of_counting_documents_one_by_one(drawn: list[tuple[list[list[str]], int]]) -> None:
     by_hand: Counter[tuple[str, ...]] = Counter()
     for texts, number in drawn:
