@@ -266,8 +266,7 @@ class Vilbert(nn.Module):
         self.text_pooler = nn.Linear(o.text_dim, o.common_dim)
         self.image_pooler = nn.Linear(o.image_dim, o.common_dim)
         self.heads = Heads(o) if heads else None
-        if not self.text_pooler.weight.is_meta:  # otherwise weights are loaded later
-            self.draw(0.02, generator)
+        self.draw(0.02, generator)
 
     @torch.no_grad()
     def draw(self, deviation: float, generator: torch.Generator | None) -> None:
