@@ -29,9 +29,10 @@ def check_stopped(
     return whole
 
 
-# A training that kills itself, and goes on in the process that started it; both use one import of PyTorch.
+# A training that kills itself, and goes on in the process that started it; both use the same imports.
 STOPPED = """
 import os, signal, sys
+import nltk
 import torch._dynamo  # which the first optimiser imports
 from capbench.cli.app import main
 from capbench.metrics.scan.train import ScanTask

@@ -46,7 +46,7 @@ def trained(world: Path, run: Path, **changes: Any) -> Trained:
 
 
 def test_training_finds_images_for_captions(world: Path, tmp_path: Path) -> None:
-    result = trained(world, tmp_path / "run", epochs=25, evaluation={"every": 50})
+    result = trained(world, tmp_path / "run", epochs=10, optimiser={"lr": 0.03}, evaluation={"every": 50})
     assert result.ended == "epochs"
     assert result.chosen["image_to_text"]["r@5"] > 80
     losses = [line["loss"] for line in log_of(tmp_path / "run") if line["kind"] == "step"]
@@ -63,14 +63,14 @@ def test_training_finds_images_for_captions(world: Path, tmp_path: Path) -> None
     assert overlap.read_candidates == len({item.candidate for item in items} & texts)
 
 
-@pytest.mark.parametrize(("order", "parts"), [("captions", (1, 4)), ("rounds", (5, 7))])
+@pytest.mark.parametrize(("order", "parts"), [("captions", (1, 4)), ("rounds", (5,))])
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(
     world: Path, tmp_path: Path, order: str, parts: tuple[int, ...]
 ) -> None:
-    whole = check_stopped(ScanTask, settings(world, order=order, epochs=3), tmp_path, parts)
-    streamed = trained(world, tmp_path / "streamed", order=order, epochs=3, memory_mb=0)
+    whole = check_stopped(ScanTask, settings(world, order=order, epochs=2), tmp_path, parts)
+    streamed = trained(world, tmp_path / "streamed", order=order, epochs=2, memory_mb=0)
     assert streamed.sha256 == whole.sha256
-    assert trained(world, tmp_path / "other", order=order, epochs=3, seed=2).sha256 != whole.sha256
+    assert trained(world, tmp_path / "other", order=order, epochs=2, seed=2).sha256 != whole.sha256
 
 
 def test_a_killed_training_ends_with_the_same_weights_and_ctrl_c_exits_with_130(world: Path, tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ def task_of(config: VilbertTraining, watcher: StopAfter | None = None) -> Vilber
 
 
 def test_training_learns_which_caption_is_of_an_image(world: Path, tmp_path: Path) -> None:
-    config = settings(world, epochs=30, network={**NETWORK, "dropout": 0.0}, evaluation={"every": 100})
+    learning = {"epochs": 15, "optimiser": {"lr": 0.02}, "evaluation": {"every": 100}}
+    config = settings(world, network={**NETWORK, "dropout": 0.0}, **learning)
     result = train(VilbertTask, config, tmp_path / "run")
     assert result.chosen["matching"] >= 75
     losses = [line["loss"] for line in log_of(tmp_path / "run") if line["kind"] == "step"]
@@ -49,7 +50,7 @@ def test_training_learns_which_caption_is_of_an_image(world: Path, tmp_path: Pat
 
 
 def test_an_interrupted_training_ends_with_the_same_file(world: Path, tmp_path: Path) -> None:
-    check_stopped(VilbertTask, settings(world), tmp_path, (4,))
+    check_stopped(VilbertTask, settings(world, epochs=2), tmp_path, (4,))
 
 
 @pytest.mark.parametrize("loss", ["words", "regions", "alignment", "contrast", "matching", "fit"])
@@ -59,9 +60,9 @@ def test_every_loss_can_be_learned_alone(world: Path, loss: str, monkeypatch: py
     task = task_of(config)
     batch = next(task.batches(0, 0))
     for group in task.optimiser.param_groups:
-        group["lr"] = 0.01
+        group["lr"] = 0.02
     values = []
-    for _ in range(40):
+    for _ in range(20):
         torch.manual_seed(0)
         value = task.loss(batch, 0)
         task.optimiser.zero_grad()
