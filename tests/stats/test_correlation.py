@@ -46,7 +46,7 @@ def from_scipy(coefficient: Coefficient, x: FloatArray, y: FloatArray) -> tuple[
 
 @pytest.mark.parametrize("coefficient", COEFFICIENTS)
 @given(pair=paired_values())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_agrees_with_scipy(coefficient: Coefficient, pair: tuple[FloatArray, FloatArray]) -> None:
     x, y = pair
     # Values that differ in their last digits only: scipy's deviations from the mean are rounding errors.
@@ -156,7 +156,7 @@ def count_by_definition(x: FloatArray, y: FloatArray) -> PairCounts:
 
 
 @given(paired_values())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_both_ways_of_counting_give_the_counts_of_the_definition(pair: tuple[FloatArray, FloatArray]) -> None:
     x, y = pair
     expected = count_by_definition(x, y)
@@ -239,7 +239,7 @@ def test_questions_are_answered_as_by_looking(cells: list[tuple[int, int]], data
 
 
 @given(paired_values())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_partner_differences_are_those_of_the_definition(pair: tuple[FloatArray, FloatArray]) -> None:
     x, y = rank_encode(pair[0]), rank_encode(pair[1])
     found = partner_differences(x.codes, y.codes, x.levels, y.levels)
