@@ -234,7 +234,7 @@ class SwapSum:
         for weight, place, statistic in terms:
             if isinstance(statistic, LinearSwap):
                 effects[place] += weight * statistic.effects
-        self._linear = LinearSwap(effects)
+        self._linear = LinearSwap(effects) if effects.any() else None
         unchanged = np.zeros((1, self.units), dtype=np.int32)
         self.observed = float(self._known(unchanged)[0]) + sum(
             term.weight * swap.unswapped for term, swap in self._bounded
@@ -266,7 +266,7 @@ class SwapSum:
 
     def _known(self, weights: NDArray[np.integer]) -> FloatArray:
         """(B,) sum of the parts without bounds."""
-        values = self._linear(weights)
+        values = np.zeros(len(weights)) if self._linear is None else self._linear(weights)
         for term in self._exact:
             values += term.weight * term.statistic(term.of(weights))
         return values

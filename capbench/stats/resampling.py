@@ -230,34 +230,42 @@ class _BySplitting:
         first = run_starts(a, b, unit)
         self._count = np.diff(first, append=len(a)).astype(np.int32)
         a, b, self._unit = a[first], b[first], unit[first]
-        self._a_starts = run_starts(a)
-        self._joint_starts = run_starts(a, b)
-        self._by_b = np.argsort(b, kind="stable")
-        self._b_starts = run_starts(b[self._by_b])
+        joint = run_starts(a, b)
+        of_both = np.repeat(np.arange(len(joint)), np.diff(joint, append=len(a)))
+        # (cells,) number of the distinct a, of the distinct b and of the distinct pair of both, and how many there are.
+        self._groups = ((a, levels_a), (b, levels_b), (of_both, len(joint)))
+        self._units = units
         self._splits = [_split(b, bit) for bit in range(max(1, (levels_b - 1).bit_length()))]
 
     @cached_property
-    def _groups(self) -> tuple[IntArray, IntArray]:
-        """(cells,) number of the distinct a and of the distinct b of each cell."""
-        cells = len(self._unit)
-        of_a, in_order = (
-            np.repeat(np.arange(len(starts)), np.diff(starts, append=cells))
-            for starts in (self._a_starts, self._b_starts)
-        )
-        of_b = np.empty(cells, dtype=np.int64)
-        of_b[self._by_b] = in_order
-        return of_a, of_b
+    def _tables(self) -> list[Any]:
+        """(groups, U) number of data points of each unit, by a, by b, and by both."""
+        import scipy.sparse
 
-    def _cells(self, weights: NDArray[np.integer]) -> NDArray[np.integer]:
-        drawn = np.take(np.ascontiguousarray(weights.T), self._unit, axis=0)
+        csr_array: Any = scipy.sparse.csr_array  # its stubs do not declare (values, (rows, columns))
+        return [
+            csr_array((self._count, (group, self._unit)), shape=(count, self._units)) for group, count in self._groups
+        ]
+
+    def _cells(self, columns: NDArray[np.integer]) -> NDArray[np.integer]:
+        """(cells, B) data points of (U, B) weights."""
+        drawn = np.take(columns, self._unit, axis=0)
         drawn *= self._count.astype(drawn.dtype)[:, None]
         return drawn
 
+    def _sizes(self, columns: NDArray[np.integer], cells: NDArray[np.integer]) -> list[NDArray[np.integer]]:
+        """(groups, B) data points by a, by b, and by both."""
+        if columns.shape[1] == 1:  # the estimate: importing scipy.sparse takes longer than counting
+            return [
+                np.bincount(group, cells[:, 0], count).astype(cells.dtype)[:, None] for group, count in self._groups
+            ]
+        return [table @ columns for table in self._tables]
+
     def pair_sums(self, weights: NDArray[np.integer], n: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """See :meth:`_ByLevels.pair_sums`."""
-        cells = self._cells(weights)
-        size_a, joint = _sums(cells, self._a_starts), _sums(cells, self._joint_starts)
-        size_b = _sums(np.take(cells, self._by_b, axis=0), self._b_starts)
+        columns = np.ascontiguousarray(weights.T)
+        cells = self._cells(columns)
+        size_a, size_b, joint = self._sizes(columns, cells)
         squares_a, squares_b, squares_ab = (
             np.einsum("gb,gb->b", sizes, sizes).astype(np.int64) for sizes in (size_a, size_b, joint)
         )
@@ -277,15 +285,15 @@ class _BySplitting:
 
     def rank_products(self, weights: NDArray[np.integer], n: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """See :meth:`_ByLevels.rank_products`."""
-        cells = np.ascontiguousarray(self._cells(weights).T)
-        size_a = np.add.reduceat(cells, self._a_starts, axis=1).astype(np.int64)
-        size_b = np.add.reduceat(np.take(cells, self._by_b, axis=1), self._b_starts, axis=1).astype(np.int64)
+        columns = np.ascontiguousarray(weights.T)
+        cells = self._cells(columns)
+        size_a, size_b, _ = (np.ascontiguousarray(sizes.T, dtype=np.int64) for sizes in self._sizes(columns, cells))
         ranks_a = (2 * np.cumsum(size_a, axis=1) - size_a - n[:, None]).astype(np.float64)
         ranks_b = (2 * np.cumsum(size_b, axis=1) - size_b - n[:, None]).astype(np.float64)
-        of_a, of_b = self._groups
+        (of_a, _), (of_b, _), _ = self._groups
         product = ranks_a[:, of_a] * ranks_b[:, of_b]
         return (
-            np.einsum("bc,bc->b", product, cells.astype(np.float64)),
+            np.einsum("bc,bc->b", product, np.ascontiguousarray(cells.T, dtype=np.float64)),
             np.einsum("bc,bc->b", ranks_a * ranks_a, size_a.astype(np.float64)),
             np.einsum("bc,bc->b", ranks_b * ranks_b, size_b.astype(np.float64)),
         )
@@ -305,11 +313,6 @@ def _split(codes: IntArray, bit: int) -> tuple[IntArray, IntArray, IntArray, Int
     before_group: IntArray = np.repeat(before[starts], np.diff(starts, append=len(codes)))
     preceded = ~is_set & (before > before_group)
     return listed[is_set], listed[preceded], before[preceded], before_group[preceded]
-
-
-def _sums(cells: NDArray[np.integer], starts: IntArray) -> NDArray[np.integer]:
-    """(G, B) sums of the rows from each start to the next."""
-    return cells if len(starts) == len(cells) else np.add.reduceat(cells, starts, axis=0)
 
 
 class PearsonStatistic:
