@@ -12,7 +12,7 @@ import torch
 from capbench.core.errors import FeatureError
 from capbench.core.explanations import Bars, RegionMaps, Subject, Table
 from capbench.core.records import FloatArray, Item
-from capbench.features.store import open_store
+from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.abilities import ReferenceSweep
 from capbench.metrics.faier import encode
 from capbench.metrics.faier.metric import Faier
@@ -53,8 +53,7 @@ def statistics(metric: Faier, items: tuple[Item, ...] = ITEMS) -> FloatArray:
     return metric.statistics(items, lambda _: None)
 
 
-def plain(model: Path, features: Path, item: Item) -> tuple[float, float, float]:
-    network = FaierModel.load(model)
+def plain(network: FaierModel, store: FeatureStore, item: Item) -> tuple[float, float, float]:
     weights = {name: weight.numpy() for name, weight in network.network.state_dict().items()}
 
     def text(caption: str) -> Text:
@@ -64,8 +63,7 @@ def plain(model: Path, features: Path, item: Item) -> tuple[float, float, float]
         triplets = tuple(numbers(" ".join(triplet)) for triplet in TRIPLETS.get(caption, ()))
         return Text((1, *numbers(caption), 2), triplets)
 
-    with open_store(features) as store:
-        regions = store[item.image]
+    regions = store[item.image]
     assert regions.boxes is not None
     boxes = regions.boxes.astype(np.float64) / [80, 50, 80, 50]
     answer = PlainFaier(network.options, weights).score(
@@ -79,8 +77,10 @@ def test_scores_are_the_papers_equations(tmp_path: Path, variant: str) -> None:
     similarity = "cosine" if "object" in variant else "dot"
     made = make_files(tmp_path, variant=variant, similarity=similarity)
     got = statistics(Faier(made.resources))
-    for place in random.Random(1).sample(range(len(ITEMS)), 40):
-        np.testing.assert_allclose(got[place], plain(made.model, made.features, ITEMS[place]), atol=2e-6)
+    network = FaierModel.load(made.model)
+    with open_store(made.features) as store:
+        for place in random.Random(1).sample(range(len(ITEMS)), 40):
+            np.testing.assert_allclose(got[place], plain(network, store, ITEMS[place]), atol=2e-6)
 
 
 def test_an_ensembles_scores_are_the_means_of_its_networks(tmp_path: Path) -> None:

@@ -41,18 +41,18 @@ CONFIG = TINY | {"vocab_size": len(PIECES)}
 SEEN: dict[int, dict[Any, Any]] = {}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "vocab.txt").write_text("\n".join(PIECES.pieces) + "\n")
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    torch.save(random_state(CONFIG), tmp_path / "released.bin")
-    torch.save(random_state(CONFIG, tasks=0), tmp_path / "pretrained.bin")
-    (tmp_path / "stores").mkdir()
-    write_store(tmp_path / "stores" / "many.h5", ["a", "b"])
-    write_store(tmp_path / "stores" / "one.h5", ["one"], n=1)
-    write_model(tmp_path / "own.safetensors")
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("vilbert")
+    (made / "vocab.txt").write_text("\n".join(PIECES.pieces) + "\n")
+    (made / "config.json").write_text(json.dumps(CONFIG))
+    torch.save(random_state(CONFIG), made / "released.bin")
+    torch.save(random_state(CONFIG, tasks=0), made / "pretrained.bin")
+    (made / "stores").mkdir()
+    write_store(made / "stores" / "many.h5", ["a", "b"])
+    write_store(made / "stores" / "one.h5", ["one"], n=1)
+    write_model(made / "own.safetensors")
+    return made
 
 
 def _metric(folder: Path, model: str = "released.bin", store: str = "stores", **options: Any) -> ViLBERTScore:
