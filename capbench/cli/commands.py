@@ -156,6 +156,7 @@ def split_names(text: str, score_files: Sequence[str] = ()) -> list[str]:
     return names
 
 
+@functools.cache
 def build(declared: Callable[..., Any] | typer.Typer, name: str) -> TyperCommand | TyperGroup:
     """The command of a function, or the group of an app, with options by :func:`capbench.cli.options.with_groups`."""
     from capbench.cli.options import with_groups
