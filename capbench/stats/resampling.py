@@ -239,12 +239,16 @@ class _BySplitting:
 
     @cached_property
     def _tables(self) -> list[Any]:
-        """(groups, U) number of data points of each unit, by a, by b, and by both."""
+        """(groups, U) number of data points of each unit, by a, by b, and by both; None if they are the cells."""
         import scipy.sparse
 
         csr_array: Any = scipy.sparse.csr_array  # its stubs do not declare (values, (rows, columns))
+        cells = np.arange(len(self._unit))
         return [
-            csr_array((self._count, (group, self._unit)), shape=(count, self._units)) for group, count in self._groups
+            None
+            if np.array_equal(group, cells)
+            else csr_array((self._count, (group, self._unit)), shape=(count, self._units))
+            for group, count in self._groups
         ]
 
     def _cells(self, columns: NDArray[np.integer]) -> NDArray[np.integer]:
@@ -259,7 +263,7 @@ class _BySplitting:
             return [
                 np.bincount(group, cells[:, 0], count).astype(cells.dtype)[:, None] for group, count in self._groups
             ]
-        return [table @ columns for table in self._tables]
+        return [cells if table is None else table @ columns for table in self._tables]
 
     def pair_sums(self, weights: NDArray[np.integer], n: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """See :meth:`_ByLevels.pair_sums`."""
