@@ -59,7 +59,7 @@ def insert(path: Path, after: str, text: str) -> None:
 def checkout(tmp_path: Path) -> Path:
     """A copy of package and tests with the metric and the data set that docs/extend.md shows, by the checklists."""
     for name in ("capbench", "tests", "data", "docs", "scripts", "configs"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.h5"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.h5"))
     package = tmp_path / "capbench"
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/extend.md").read_text("utf-8"), re.DOTALL)
     metric, album = (next(code for code in blocks if f"class {name}(" in code) for name in ("LengthRatio", "Album"))

@@ -67,7 +67,8 @@ def test_a_table_of_correlations_imports_only_its_own_studies() -> None:
 
 
 def test_the_version_is_printed_and_the_end_says_nothing() -> None:
-    code = "import torch, torch._dynamo; " if importlib.util.find_spec("torch") else ""
+    packages = [name for name in ("torch", "triton._C.libtriton") if importlib.util.find_spec(name.partition(".")[0])]
+    code = "".join(f"import {name}; " for name in packages)
     assert ran(f"{code}import sys; sys.argv = ['capbench', '--version']\n{MAIN}main()") == f"capbench {__version__}\n"
 
 

@@ -103,8 +103,11 @@ def _listening(pids: Iterable[int]) -> set[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="needs /proc/net")
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGTERM, 130), pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_a_local_ray_listens_on_the_loopback_alone_and_a_killed_head_leaves_what_was_done(
-    capbench: Callable[..., Ran], photos: Path, alone: bytes, tmp_path: Path
+    capbench: Callable[..., Ran], photos: Path, alone: bytes, tmp_path: Path, sent: int, code: int
 ) -> None:
     pytest.importorskip("ray")
     store = tmp_path / "store.h5"
@@ -114,13 +117,10 @@ def test_a_local_ray_listens_on_the_loopback_alone_and_a_killed_head_leaves_what
     addresses = _listening(_processes(process.pid))
     assert addresses
     assert addresses <= loopback
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "it had ended before it was killed"
-    process = _begun(photos, store)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(300) == 130
+    process.send_signal(sent)
+    assert process.wait(300) == code, "it had ended before it was killed"
     until = time.monotonic() + 60
-    while left := _processes(process.pid):
+    while sent != signal.SIGKILL and (left := _processes(process.pid)):
         assert time.monotonic() < until, left
         time.sleep(0.1)
     assert not store.exists()

@@ -76,15 +76,14 @@ def test_the_scan_fixture(parity: Path, expected: Any, tmp_path: Path) -> None:
 
 @pytest.mark.real_data
 def test_the_published_grid_features_are_imported_and_verified(real_data: Path, tmp_path: Path) -> None:
-    source = real_data / "flickr8k" / "mobilenetv2_grid49_pca256_int8.npz"
-    made = import_features([source], tmp_path / "a.h5", detector="mobilenetv2-grid49-pca256")
+    with np.load(real_data / "flickr8k" / "mobilenetv2_grid49_pca256_int8.npz") as published:
+        arrays = {name: array[:300] if len(array) == 8091 else array for name, array in published.items()}
+    np.savez(tmp_path / "a.npz", **arrays)
+    made = import_features([tmp_path / "a.npz"], tmp_path / "a.h5", detector="mobilenetv2-grid49-pca256")
     verified = verify_store(made.store)
-    assert (verified.images, verified.bad, verified.regions) == (8091, 0, 8091 * 49)
-    with np.load(source) as arrays:
-        names = arrays["image_names"]
-        expected = arrays["features_int8"][[0, 4000, 8090]] * arrays["scale"]
-        boxes = arrays["boxes_normalised_xyxy"]
-    for i, features in zip((0, 4000, 8090), expected, strict=True):
+    assert (verified.images, verified.bad, verified.regions) == (300, 0, 300 * 49)
+    names, boxes = arrays["image_names"], arrays["boxes_normalised_xyxy"]
+    for i, features in enumerate(arrays["features_int8"] * arrays["scale"]):
         regions = made.store[str(names[i]).removesuffix(".jpg")]
         np.testing.assert_array_equal(regions.features, features)
         np.testing.assert_array_equal(regions.boxes, boxes)

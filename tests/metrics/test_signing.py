@@ -109,10 +109,9 @@ def _cider_of(checkout: Path) -> tuple[float, bool]:
 
 def test_an_edited_formula_in_a_checkout_is_scored_anew(tmp_path: Path) -> None:
     package = tmp_path / "capbench"
-    shutil.copytree(Path(capbench.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "sample*"))
+    shutil.copytree(Path(capbench.__file__).parent, package, ignore=shutil.ignore_patterns("sample*"))
     before, cached = _cider_of(tmp_path)
     assert not cached
-    assert _cider_of(tmp_path) == (before, True)
     ngram = package / "metrics" / "ngram.py"
     source = ngram.read_text(encoding="utf-8")
     ngram.write_text(source.replace("return cider_d(", "return 2 * cider_d("), encoding="utf-8")

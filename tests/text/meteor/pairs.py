@@ -40,7 +40,7 @@ def common_pairs(rng: random.Random) -> Pairs:
         return " ".join(rng.choice(WORDS) for _ in range(rng.choice(lengths)))
 
     short = [1, 3, 6, 9, 14, 25]
-    pairs = [(text(short), [text(short) for _ in range(rng.randint(1, 5))]) for _ in range(800)]
+    pairs = [(text(short), [text(short) for _ in range(rng.randint(1, 5))]) for _ in range(300)]
     long = [text([400]) for _ in range(4)]
     return [*pairs, (long[0], [long[1]]), (long[2], [long[2]]), (long[3], [long[0], "a dog"])]
 
@@ -65,7 +65,7 @@ def odd_pairs(rng: random.Random) -> Pairs:
         return rng.choice([" ", "  "]).join(token() for _ in range(rng.choice([0, 1, 2, 5, 10, 30])))
 
     pairs: Pairs = []
-    for _ in range(500):
+    for _ in range(200):
         first = text()
         pairs.append((first, [first.lower() if rng.random() < 0.2 else text() for _ in range(rng.randint(1, 3))]))
         pairs.append((first, [" ".join(rng.sample(first.split(" "), len(first.split(" "))))]))

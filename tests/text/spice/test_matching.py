@@ -151,7 +151,7 @@ def test_counts_are_those_of_spices_own_classes() -> None:
     def caption() -> Tuples:
         return [rng.choices(words, k=rng.randint(1, 3)) for _ in range(rng.randint(0, 9))]
 
-    items = [(caption(), [caption() for _ in range(rng.randint(1, 5))]) for _ in range(1500)]
+    items = [(caption(), [caption() for _ in range(rng.randint(1, 5))]) for _ in range(400)]
     items += [(c, [r, c, r]) for c in CAPTIONS.values() for r in CAPTIONS.values()]
     script = Path(__file__).with_name("spice_oracle.js")
     with installed_parser() as folder:

@@ -105,7 +105,7 @@ def test_another_file_is_rejected(tmp_path: Path, content: bytes) -> None:
 def test_parses_in_a_file_equal_fresh_ones_and_the_known_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = (sample_dir() / "flickr8k/Flickr8k.token.txt").read_text(encoding="utf-8").splitlines()
     tokens = ptb.tokenize(
-        [*CAPTIONS, *(line.partition("\t")[2] for line in lines[:30]), "Hi.", "Näive 日本 😀 dog\there"]
+        [*CAPTIONS, *(line.partition("\t")[2] for line in lines[:4]), "Hi.", "Näive 日本 😀 dog\there"]
     )
     path = tmp_path / FOLDER / "x.parses"
     with installed_parser():
