@@ -212,14 +212,14 @@ _BERT = "bertscore\nidf=bertscore idf=references reduce=mean\nbert-tbr threshold
 _VILBERT = "vilbertscore any_features=true\nother=vilbertscore any_features=true "
 PARTS = {
     "rules": Part(_RULES, tolerance=1e-12, datasets=DATASETS),
-    "spice": Part("spice\nspider", tolerance=1e-12, items=60, java=True),
+    "spice": Part("spice\nspider", tolerance=1e-12, items=24, java=True),
     "wmd": Part("wmd", vectors, 1e-10, datasets=DATASETS),
     "vifidel": Part("vifidel classes=coco-80", lambda *given: {**regions(*given), **vectors(*given)}, 1e-10),
-    "nneval": Part("nneval", nneval, 1e-10, items=60, java=True),
+    "nneval": Part("nneval", nneval, 1e-10, items=24, java=True),
     "tiger": Part("tiger\nhalf=tiger d_rel=half tau=0.5", lambda *given: trained(*given, "tiger")),
     "reo": Part("reo\nplain=reo covariance=identity", lambda *given: trained(*given, "reo")),
     "faier": Part("f=faier\ni=faier\nt=faier", lambda *given: trained(*given, "f", "i", "t")),
-    "relations": Part("f-r=faier\nboth-r=faier", lambda *given: trained(*given, "f-r", "both-r"), items=60, java=True),
+    "relations": Part("f-r=faier\nboth-r=faier", lambda *given: trained(*given, "f-r", "both-r"), items=24, java=True),
     "leic": Part("leic\nmax=leic references=max", lambda *given: trained(*given, "leic")),
     "bert": Part(f"{_BERT}slips=bert-tbr threshold=0.85 variant=released", bert, items=24),
     "vilbert": Part(f"{_VILBERT}special_tokens=bertscore reduce=max padding=masked idf=corrected", vilbert, items=12),
