@@ -123,7 +123,7 @@ def test_torchvision_features_agree_with_its_own_parts(tmp_path: Path, image: np
     path = tmp_path / "w.pth"
     torch.save(network.state_dict(), path)
     options = {"shorter": 96, "longer": 160, "min_boxes": 5, "max_boxes": 10}
-    detector = load_detector("torchvision-frcnn", weights=path, options=options)
+    detector: Any = load_detector("torchvision-frcnn", weights=path, options=options)
     for rpn in (network.rpn, detector.network.rpn):
         rpn._post_nms_top_n["testing"] = 50  # instead of 1,000 regions, which take seconds
     record = detector.detect([detector.preprocess(image)])[0]
