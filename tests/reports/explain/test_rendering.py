@@ -33,7 +33,7 @@ from tests.reports.explain.overlap import Overlap
 
 EVIL = 'a <script>alert("dog")</script> & $x_2$ \x01\udc80 runs'
 SEEN = EVIL.replace("\x01", "\ufffd").replace("\udc80", "\ufffd")
-LONG = "the small red dog and the blue cat sits under the house near two " * 2
+LONG = "the small red dog and the blue cat sits under the house near two men runs on"
 
 
 @pytest.fixture(scope="module")
