@@ -163,6 +163,7 @@ def _maps(panel: RegionMaps, scene: Scene, regions: Regions, full: float) -> Til
                 x1, y1, x2, y2 = scene.boxes[region].tolist()
                 for colour, thick in (("black", 2.4), ("white", 1.2)):
                     axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=colour, lw=thick))
+            axes.set(xticks=[], yticks=[])  # ticks of each map would take a fifth of the time
             axes.set_axis_off()
 
         return on
