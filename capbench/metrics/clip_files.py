@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from capbench.core.errors import CapbenchError, MissingFileError, ModelError, require
 from capbench.core.files import read_json, read_lines, sha256_file, unpack_gzip
 from capbench.core.machine import without_cudnn_attention
-from capbench.weights.checkpoints import Sizes, fit_state, read_checkpoint
+from capbench.weights.checkpoints import Sizes, fit_state, read_checkpoint, shapes_only
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -65,7 +65,7 @@ class Clip:
         if self.tokens.size > config.text_config.vocab_size:
             message = f"has {config.text_config.vocab_size:,} word pieces, but the tokeniser has {self.tokens.size:,}"
             raise ModelError(message, code="mismatch", value=self.tokens.size, path=files[0])
-        with torch.device("meta"):
+        with shapes_only():
             network = transformers.CLIPModel(config)
         network = network.to_empty(device="cpu")
         for tower in (network.text_model, network.vision_model):  # position ids are in no weight file

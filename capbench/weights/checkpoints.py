@@ -11,6 +11,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from capbench.core.errors import ModelError
 from capbench.core.files import sha256_file
@@ -140,6 +142,22 @@ class Sizes(NamedTuple):
             name = f"{stage}.{min(set(range(len(numbers) + 1)) - numbers)}.conv1.weight"
             raise ModelError(f"lacks '{name}'", code="missing-key", value=name, path=self.path, hint=self.hint)
         return len(numbers)
+
+
+class _Undrawn(TorchFunctionMode):
+    """First weights are not drawn, which on "meta" would import TorchDynamo (a second)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.__name__ in ("normal_", "uniform_", "kaiming_uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Networks that are made here have the shapes of their weights, but no values and no memory."""
+    with torch.device("meta"), _Undrawn():
+        yield
 
 
 def fit_state(

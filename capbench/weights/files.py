@@ -17,14 +17,13 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from capbench.core.errors import ModelError, UsageError
 from capbench.core.files import atomic_write, sha256_file
 from capbench.core.options import Options
 from capbench.text.vocabulary import Vocabulary, tokenizer_version
 from capbench.weights.arrays import read_metadata
-from capbench.weights.checkpoints import fitting_tensors, read_checkpoint
+from capbench.weights.checkpoints import fitting_tensors, read_checkpoint, shapes_only
 from capbench.weights.encodings import Encodings
 from capbench.weights.ensembles import read_ensemble
 
@@ -199,18 +198,9 @@ def write_trained(
     write_safetensors(path, network.state_dict(), metadata)
 
 
-class Undrawn(TorchFunctionMode):
-    """Networks are made without drawing their first weights, which on "meta" imports TorchDynamo (a second)."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.__name__ in ("normal_", "uniform_", "kaiming_uniform_"):
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **(kwargs or {}))
-
-
 def with_weights(make: Callable[[], N], tensors: Mapping[str, torch.Tensor], path: Path) -> N:
     """A network with a file's weights, in evaluation mode and without gradients."""
-    with torch.device("meta"), Undrawn():  # detects wrong sizes before memory is allocated
+    with shapes_only():  # detects wrong sizes before memory is allocated
         network = make()
         weights = fitting_tensors(network, tensors, path)
     network.to_empty(device="cpu").load_state_dict(weights)

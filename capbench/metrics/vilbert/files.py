@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from capbench.core.errors import MissingFileError, ModelError, UsageError
@@ -21,8 +20,8 @@ from capbench.core.files import read_json
 from capbench.metrics.vilbert.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
 from capbench.weights.arrays import read_metadata
-from capbench.weights.checkpoints import fitting_tensors, read_checkpoint
-from capbench.weights.files import Stored, TrainedModel, Undrawn, check_size, write_safetensors
+from capbench.weights.checkpoints import fitting_tensors, read_checkpoint, shapes_only
+from capbench.weights.files import Stored, TrainedModel, check_size, write_safetensors
 
 VOCABULARY = "vocab.txt"  # BERT's word pieces, in the folder of a BERT or of a released checkpoint
 _VOCABULARIES = (VOCABULARY, "bert-base-uncased-vocab.txt")
@@ -248,7 +247,7 @@ def load_vilbert(
             message = "has no vocabulary in its folder"
             hint = f"Put bert-base-uncased's {VOCABULARY} into its folder, or set the option 'vocabulary' to its path"
             raise ModelError(message, code="missing-file", value=VOCABULARY, path=file, hint=hint)
-        with torch.device("meta"), Undrawn():
+        with shapes_only():
             network = Vilbert(options)
         used = {name: tensor for name, tensor in tensors.items() if not (network_name(name) or "").startswith("heads.")}
         fitting = fitting_tensors(network, used, file, rename=network_name)
