@@ -233,23 +233,23 @@ class _BySplitting:
         joint = run_starts(a, b)
         of_both = np.repeat(np.arange(len(joint)), np.diff(joint, append=len(a)))
         # (cells,) number of the distinct a, of the distinct b and of the distinct pair of both, and how many there are.
-        self._groups = ((a, levels_a), (b, levels_b), (of_both, len(joint)))
+        self._groups = {"a": (a, levels_a), "b": (b, levels_b), "both": (of_both, len(joint))}
         self._units = units
         self._splits = [_split(b, bit) for bit in range(max(1, (levels_b - 1).bit_length()))]
 
     @cached_property
-    def _tables(self) -> list[Any]:
-        """(groups, U) number of data points of each unit, by a, by b, and by both; None if they are the cells."""
+    def _tables(self) -> dict[str, Any]:
+        """(groups, U) number of data points of each unit by a, b or both; None if each group is a cell, in order."""
         import scipy.sparse
 
         csr_array: Any = scipy.sparse.csr_array  # its stubs do not declare (values, (rows, columns))
         cells = np.arange(len(self._unit))
-        return [
-            None
+        return {
+            by: None
             if np.array_equal(group, cells)
-            else csr_array((self._count, (group, self._unit)), shape=(count, self._units))
-            for group, count in self._groups
-        ]
+            else csr_array((self._count, (group, self._unit)), shape=(levels, self._units))
+            for by, (group, levels) in self._groups.items()
+        }
 
     def _cells(self, columns: NDArray[np.integer]) -> NDArray[np.integer]:
         """(cells, B) data points of (U, B) weights."""
@@ -257,19 +257,19 @@ class _BySplitting:
         drawn *= self._count.astype(drawn.dtype)[:, None]
         return drawn
 
-    def _sizes(self, columns: NDArray[np.integer], cells: NDArray[np.integer]) -> list[NDArray[np.integer]]:
-        """(groups, B) data points by a, by b, and by both."""
+    def _sizes(self, by: str, columns: NDArray[np.integer], cells: NDArray[np.integer]) -> NDArray[np.integer]:
+        """(groups, B) data points by a, b or both."""
         if columns.shape[1] == 1:  # the estimate: importing scipy.sparse takes longer than counting
-            return [
-                np.bincount(group, cells[:, 0], count).astype(cells.dtype)[:, None] for group, count in self._groups
-            ]
-        return [cells if table is None else table @ columns for table in self._tables]
+            group, levels = self._groups[by]
+            return np.bincount(group, cells[:, 0], levels).astype(cells.dtype)[:, None]
+        table = self._tables[by]
+        return cells if table is None else np.asarray(table @ columns)
 
     def pair_sums(self, weights: NDArray[np.integer], n: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """See :meth:`_ByLevels.pair_sums`."""
         columns = np.ascontiguousarray(weights.T)
         cells = self._cells(columns)
-        size_a, size_b, joint = self._sizes(columns, cells)
+        size_a, size_b, joint = (self._sizes(by, columns, cells) for by in ("a", "b", "both"))
         squares_a, squares_b, squares_ab = (
             np.einsum("gb,gb->b", sizes, sizes).astype(np.int64) for sizes in (size_a, size_b, joint)
         )
@@ -291,11 +291,10 @@ class _BySplitting:
         """See :meth:`_ByLevels.rank_products`."""
         columns = np.ascontiguousarray(weights.T)
         cells = self._cells(columns)
-        size_a, size_b, _ = (np.ascontiguousarray(sizes.T, dtype=np.int64) for sizes in self._sizes(columns, cells))
+        size_a, size_b = (np.ascontiguousarray(self._sizes(by, columns, cells).T, dtype=np.int64) for by in ("a", "b"))
         ranks_a = (2 * np.cumsum(size_a, axis=1) - size_a - n[:, None]).astype(np.float64)
         ranks_b = (2 * np.cumsum(size_b, axis=1) - size_b - n[:, None]).astype(np.float64)
-        (of_a, _), (of_b, _), _ = self._groups
-        product = ranks_a[:, of_a] * ranks_b[:, of_b]
+        product = ranks_a[:, self._groups["a"][0]] * ranks_b[:, self._groups["b"][0]]
         return (
             np.einsum("bc,bc->b", product, np.ascontiguousarray(cells.T, dtype=np.float64)),
             np.einsum("bc,bc->b", ranks_a * ranks_a, size_a.astype(np.float64)),
