@@ -156,7 +156,7 @@ def split_names(text: str, score_files: Sequence[str] = ()) -> list[str]:
     return names
 
 
-@functools.cache
+@functools.cache  # the callbacks of an app are wrapped in place
 def build(declared: Callable[..., Any] | typer.Typer, name: str) -> TyperCommand | TyperGroup:
     """The command of a function, or the group of an app, with options by :func:`capbench.cli.options.with_groups`."""
     from capbench.cli.options import with_groups
@@ -212,9 +212,7 @@ class LazyGroup(HelpGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command or group, or None."""
-        if cmd_name not in self.commands and cmd_name in self.entries:
-            self.commands[cmd_name] = self.entries[cmd_name].load(cmd_name)
-        return self.commands.get(cmd_name)
+        return self.entries[cmd_name].load(cmd_name) if cmd_name in self.entries else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that arguments begin with."""
